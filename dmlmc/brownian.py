@@ -1,0 +1,46 @@
+"""Brownian motion on nested time grids.
+
+The increments of a path are drawn once, on its finest grid. Each coarser grid sees the sums of neighbouring
+pairs, so that the paths of a coupled pair are two discretisations of the same Brownian motion.
+"""
+
+import jax.numpy as jnp
+import jax.random as jr
+from jax import Array
+
+
+def increments(key: Array, steps: int, t1: float, noise_dim: int, dtype=float) -> Array:
+    """Independent N(0, t1 / steps) increments on ``steps`` equal steps of [0, t1], shape ``(steps, noise_dim)``.
+
+    >>> increments(jr.key(0), steps=4, t1=1.0, noise_dim=2).shape
+    (4, 2)
+    """
+    return jnp.asarray((t1 / steps) ** 0.5, dtype) * jr.normal(key, (steps, noise_dim), dtype)
+
+
+def coarsen(fine: Array) -> Array:
+    """The increments of the same path on the grid with half as many steps: sums of neighbouring pairs.
+
+    >>> coarsen(jnp.array([[1.0], [2.0], [3.0], [4.0]])).ravel().tolist()
+    [3.0, 7.0]
+    """
+    if fine.shape[0] % 2:
+        raise ValueError(f"coarsen: an even number of steps is needed to sum them in pairs, got {fine.shape[0]}.")
+    return fine[0::2] + fine[1::2]
+
+
+def path(increments: Array) -> Array:
+    """W at the grid points 0, ..., ``steps``, so that W at a shared point is the same number on every grid.
+
+    A running sum would round differently on each grid. Here the even points are those of the coarser grid, by
+    recursion, and an odd one adds its own increment to the even one before it.
+
+    >>> path(jnp.array([[1.0], [2.0], [3.0], [4.0]])).ravel().tolist()
+    [0.0, 1.0, 3.0, 6.0, 10.0]
+    """
+    if increments.shape[0] % 2:
+        return jnp.concatenate([jnp.zeros_like(increments[:1]), jnp.cumsum(increments, axis=0)])
+    even = path(coarsen(increments))
+    odd = even[:-1] + increments[0::2]
+    interleaved = jnp.stack([even[:-1], odd], axis=1).reshape(increments.shape)
+    return jnp.concatenate([interleaved, even[-1:]])

@@ -1,0 +1,163 @@
+"""Gradient estimators for SGD: naive, MLMC and delayed MLMC."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax import Array
+
+from dmlmc._checks import integer, positive
+from dmlmc.losses import MultilevelLoss
+from dmlmc.schedule import Plan, level_cost
+
+
+class GradientEstimator(NamedTuple):
+    """A pair of pure functions, and what a step costs.
+
+    - ``init(params) -> state``: the state before step 0, at which every level is refreshed.
+    - ``estimate(params, state, step, key) -> (grads, state)``: the gradient of step ``step``. ``key`` is the key of
+      the whole run: fresh noise for each step and level is folded out of it, so pass the same key at every
+      step, and steps 0, 1, 2, ... in order. ``grads`` is shaped like ``params`` (``None`` for leaves that are
+      not floating point arrays) and fits any optax optimiser.
+    - ``method``: the name under which a run is recorded.
+    - ``work(step)`` and ``span(step)``: its cost at a step or an array of steps, in level-0 units. An estimator
+      of your own that does not say is recorded with NaN.
+
+    Both functions can be compiled, batched over seeds with ``jax.vmap`` (leave ``step`` unbatched, or every
+    level is computed at every step) and put in a ``lax.scan``.
+    """
+
+    init: Callable[[Any], Any]
+    estimate: Callable[[Any, Any, Any, Array], tuple[Any, Any]]
+    method: str = "custom"
+    work: Callable[[Any], Any] = lambda step: np.full(np.shape(step), np.nan)[()]
+    span: Callable[[Any], Any] = lambda step: np.full(np.shape(step), np.nan)[()]
+
+
+def naive(loss: MultilevelLoss, level: int, samples: int, *, c: float = 1.0) -> GradientEstimator:
+    """The mean gradient of ``samples`` independent paths, all at ``level``. ``c`` is the cost rate, for the accounts.
+
+    >>> import dmlmc
+    >>> loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1.0, rates=dmlmc.Rates(b=1.8, c=1.0, d=1.0))
+    >>> estimator = naive(loss, level=6, samples=148)
+    >>> params = jnp.ones(2)
+    >>> grads, state = estimator.estimate(params, estimator.init(params), 0, jr.key(0))
+    >>> grads.shape, estimator.work(0), estimator.span(0)
+    ((2,), 9472.0, 64.0)
+    """
+    _check_loss("naive", loss)
+    level = integer("naive: level", level, minimum=0)
+    samples = integer("naive: samples", samples, minimum=1)
+    span = level_cost(level, positive("naive: c", c))
+    gradient = _mean_gradient(loss.loss, loss, level, samples)
+
+    @eqx.filter_jit
+    def estimate(params, state, step, key):
+        return gradient(params, jr.fold_in(key, step)), state
+
+    def constant(value):
+        return lambda step: np.full(np.shape(step), value)[()]
+
+    return GradientEstimator(
+        lambda params: _check_params("naive", params) and (), _traced_step(estimate), "naive",
+        constant(samples * span), constant(span),
+    )
+
+
+def mlmc(loss: MultilevelLoss, plan: Plan) -> GradientEstimator:
+    """Multilevel Monte Carlo: the sum over levels of the mean gradient of ``plan.samples[l]`` coupled pairs.
+
+    It is delayed MLMC with every period 1, and carries no state.
+
+    >>> import dmlmc
+    >>> rates = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
+    >>> loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1.0, rates=rates)
+    >>> estimator = mlmc(loss, dmlmc.plan(rates, max_level=6, level0_samples=512))
+    >>> estimator.init(jnp.ones(2)), estimator.span(1)
+    ((), 64.0)
+    """
+    _check_plan("mlmc", plan)
+    return delayed_mlmc(loss, plan.without_delay())._replace(method="MLMC")
+
+
+def delayed_mlmc(loss: MultilevelLoss, plan: Plan) -> GradientEstimator:
+    """Delayed MLMC, the paper's Algorithm 1: level l is refreshed every ``plan.periods[l]`` steps, else reused.
+
+    The state is a tuple with the last gradient of each level that can be stale (period above 1).
+
+    >>> import dmlmc
+    >>> rates = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
+    >>> loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1.0, rates=rates)
+    >>> estimator = delayed_mlmc(loss, dmlmc.plan(rates, max_level=6, level0_samples=512))
+    >>> len(estimator.init(jnp.ones(2))), [float(estimator.span(step)) for step in range(5)]
+    (6, [64.0, 1.0, 2.0, 1.0, 4.0])
+    """
+    _check_loss("delayed_mlmc", loss)
+    _check_plan("delayed_mlmc", plan)
+    gradients = [_mean_gradient(_difference(loss, l), loss, l, n) for l, n in enumerate(plan.samples)]
+    stale_levels = [level for level, period in enumerate(plan.periods) if period > 1]
+
+    def init(params):
+        _check_params("delayed_mlmc", params)
+        zeros = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
+        return tuple(zeros for _ in stale_levels)
+
+    @eqx.filter_jit
+    def estimate(params, state, step, key):
+        step_key = jr.fold_in(key, step)
+        cached = dict(zip(stale_levels, state, strict=True))
+        latest = []
+        for level, (gradient, period) in enumerate(zip(gradients, plan.periods, strict=True)):
+            # A real branch: nothing of the level is computed at a step at which it is not due.
+            def refresh(gradient=gradient, level=level):
+                return gradient(params, jr.fold_in(step_key, level))
+
+            if period == 1:
+                latest.append(refresh())
+            else:
+                latest.append(jax.lax.cond(step % period == 0, refresh, lambda level=level: cached[level]))
+        grads = jax.tree.map(lambda *terms: sum(terms), *latest)
+        return grads, tuple(latest[level] for level in stale_levels)
+
+    return GradientEstimator(init, _traced_step(estimate), "delayed MLMC", plan.work, plan.span)
+
+
+def _difference(loss: MultilevelLoss, level: int):
+    return lambda params, noise: loss.difference(params, noise, level)
+
+
+def _mean_gradient(function, loss: MultilevelLoss, level: int, samples: int):
+    """``gradient(params, key)`` of the mean of ``function(params, noise)`` over fresh noise."""
+
+    def mean(params, key):
+        noise = jax.vmap(lambda sample_key: loss.sample(sample_key, level))(jr.split(key, samples))
+        return jnp.mean(jax.vmap(lambda sample_noise: function(params, sample_noise))(noise))
+
+    return eqx.filter_grad(mean)
+
+
+def _traced_step(estimate):
+    # A Python integer would be a compile-time constant, hence a new compilation at every step.
+    return lambda params, state, step, key: estimate(params, state, jnp.asarray(step), key)
+
+
+def _check_loss(name: str, loss) -> None:
+    if not isinstance(loss, MultilevelLoss):
+        raise TypeError(f"{name}: loss must be a dmlmc.MultilevelLoss, such as dmlmc.SDELoss(...), got {loss!r}.")
+
+
+def _check_plan(name: str, plan) -> None:
+    if not isinstance(plan, Plan):
+        raise TypeError(f"{name}: plan must be a dmlmc.Plan, made by dmlmc.plan(...), got {plan!r}.")
+
+
+def _check_params(name: str, params) -> bool:
+    if not any(eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(params)):
+        raise TypeError(
+            f"{name}: params must hold at least one array of floats (jnp.array(1.0), not 1.0), got {params!r}."
+        )
+    return True

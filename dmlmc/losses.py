@@ -1,0 +1,131 @@
+"""What a multilevel loss is, and one whose every constant is known.
+
+A [`dmlmc.MultilevelLoss`][] says how to draw the noise of one sample at a level, how to see the same noise one
+level coarser, and what the loss is for given parameters and noise. [`dmlmc.SDELoss`][] is the one for SDEs.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax import Array
+
+from dmlmc._checks import integer, positive
+from dmlmc.rates import Rates
+
+
+class MultilevelLoss(eqx.Module):
+    """The interface of a loss that is simulated at levels 0, 1, 2, ...
+
+    Subclasses implement ``sample``, ``coarsen`` and ``loss`` for *one* sample; batching is done by the
+    estimators. ``noise`` is any PyTree and has to tell its own level, for instance by its shape. A subclass
+    that can walk the two paths of a coupled pair together also overrides ``pair``.
+
+    A hierarchy that is no SDE, the square of a mean estimated from ``2^level`` inner samples:
+
+    >>> class SquaredMean(MultilevelLoss):
+    ...     def sample(self, key, level):
+    ...         return jr.normal(key, (2**level, 2))
+    ...     def coarsen(self, noise):
+    ...         return noise[0::2]
+    ...     def loss(self, params, noise):
+    ...         return (params - noise.mean()) ** 2
+    >>> loss, params = SquaredMean(), jnp.array(1.0)
+    >>> noise = loss.sample(jr.key(0), level=3)
+    >>> fine, coarse = loss.pair(params, noise)
+    >>> bool(loss.difference(params, noise, level=3) == fine - coarse)
+    True
+    """
+
+    @abc.abstractmethod
+    def sample(self, key: Array, level: int) -> Any:
+        """Draw the noise of one sample at a level."""
+
+    @abc.abstractmethod
+    def coarsen(self, noise: Any) -> Any:
+        """The same noise as seen one level coarser."""
+
+    @abc.abstractmethod
+    def loss(self, params: Any, noise: Any) -> Array:
+        """The scalar loss of one sample, at the level the noise was drawn for: the paper's hat F_l(x, xi)."""
+
+    def pair(self, params: Any, noise: Any) -> tuple[Array, Array]:
+        """Fine and coarse loss of one coupled pair, both on the same noise."""
+        return self.loss(params, noise), self.loss(params, self.coarsen(noise))
+
+    def difference(self, params: Any, noise: Any, level: int) -> Array:
+        """The coupled difference ``D_l = F_l - F_(l-1)`` of one sample, with ``F_(-1) = 0``."""
+        if level == 0:
+            return self.loss(params, noise)
+        fine, coarse = self.pair(params, noise)
+        return fine - coarse
+
+
+class QuadraticLoss(MultilevelLoss):
+    """A loss for which Assumptions 2 and 3 hold with equality, so that the theory can be checked against it.
+
+    ``D_l(x, xi) = 2^(-d l) (L / 2) |x|^2 + sqrt(M 2^(-b l) / dimension) <xi_l, x>`` with standard normal xi_l:
+    the gradient of D_l is exactly ``2^(-d l) L``-Lipschitz and its noise has variance exactly ``M 2^(-b l)``.
+    The infimum of the mean at any level is 0, at x = 0.
+
+    >>> quadratic = QuadraticLoss(dimension=3, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
+    >>> float(quadratic.mean(jnp.ones(3), level=1))  # (1 + 1/2) * |x|^2
+    4.5
+    """
+
+    dimension: int
+    L: float
+    M: float
+    rates: Rates
+
+    def __init__(self, dimension: int, L: float, M: float, rates: Rates):
+        self.dimension = integer("QuadraticLoss: dimension", dimension, minimum=1)
+        self.L = positive("QuadraticLoss: L", L)
+        self.M = positive("QuadraticLoss: M", M)
+        if not isinstance(rates, Rates):
+            raise TypeError(f"QuadraticLoss: rates must be a dmlmc.Rates, got {rates!r}.")
+        self.rates = rates
+
+    def sample(self, key: Array, level: int) -> Array:
+        return jr.normal(key, (level + 1, self.dimension))
+
+    def coarsen(self, noise: Array) -> Array:
+        return noise[:-1]
+
+    def loss(self, params: Array, noise: Array) -> Array:
+        if params.shape != (self.dimension,):
+            raise ValueError(f"QuadraticLoss: params must have shape ({self.dimension},), got {params.shape}.")
+        scale = jnp.sqrt(self.M * 2.0 ** (-self.rates.b * jnp.arange(noise.shape[0])) / self.dimension)
+        return self.mean(params, noise.shape[0] - 1) + jnp.dot(scale.astype(noise.dtype), noise @ params)
+
+    def mean(self, params: Array, level: int) -> Array:
+        """The exact mean loss at a level, the paper's F_l(x)."""
+        return self.curvature(level) / 2 * jnp.sum(params**2)
+
+    def curvature(self, level: int) -> float:
+        """The exact smoothness constant of the mean loss at a level: ``L sum over k <= level of 2^(-d k)``."""
+        return self.L * sum(2.0 ** (-self.rates.d * k) for k in range(level + 1))
+
+
+def mean_loss(loss: MultilevelLoss, params: Any, level: int, samples: int, key: Array, *, chunk: int = 256) -> Array:
+    """Monte Carlo mean of the loss at a level: the same key gives the same noise, whatever the parameters.
+
+    This is the validation loss: ``validation=lambda params: dmlmc.mean_loss(loss, params, 6, 4096, key)``.
+    Noise is drawn and used ``chunk`` samples at a time, so memory does not grow with ``samples``.
+
+    >>> quadratic = QuadraticLoss(dimension=1, L=2.0, M=1e-12, rates=Rates(b=1.8, c=1.0, d=1.0))
+    >>> round(float(mean_loss(quadratic, jnp.ones(1), 1, 1000, jr.key(0))), 4)
+    1.5
+    """
+    samples = integer("mean_loss: samples", samples, minimum=1)
+    chunk = integer("mean_loss: chunk", chunk, minimum=1)
+    level = integer("mean_loss: level", level, minimum=0)
+    losses = jax.lax.map(
+        lambda sample_key: loss.loss(params, loss.sample(sample_key, level)),
+        jr.split(key, samples),
+        batch_size=min(chunk, samples),
+    )
+    return jnp.mean(losses)

@@ -1,0 +1,254 @@
+"""Who computes when, and what it costs: sample counts, refresh periods, work and span. No JAX here.
+
+Work and span are counted in level-0 units: one path at level 0 has work 1 and span 1, one path at level l
+has work and span ``2^(c l)``. A coupled pair also walks the coarse path, so its work is ``1 + 2^(-c)`` fine
+paths (1.5 at c = 1); both paths are walked side by side, so its span is that of the fine path alone.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Real
+
+import numpy as np
+
+from dmlmc._checks import integer, positive, positive_integers, positive_reals
+from dmlmc.rates import Rates
+
+
+def level_cost(level: int, c: float) -> float:
+    """Work and span of one uncoupled path: ``2^(c level)``.
+
+    >>> level_cost(6, 1.0)
+    64.0
+    """
+    return 2.0 ** (c * level)
+
+
+def pair_cost(level: int, c: float) -> float:
+    """Work of one sample of the coupled difference D_l: a lone path at level 0, fine plus coarse above it.
+
+    >>> [pair_cost(level, 1.0) for level in (0, 1, 2)]
+    [1.0, 3.0, 6.0]
+    """
+    return level_cost(level, c) + (level_cost(level - 1, c) if level > 0 else 0.0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many samples each level gets and how rarely it is refreshed. Usually made by [`dmlmc.plan`][].
+
+    Attributes: ``rates``, ``samples`` (N_l, one int per level), ``periods`` (steps between two refreshes, one
+    int per level) and ``max_level``. Level l is due at step t when t is a multiple of ``periods[l]``, so all
+    levels are due at t = 0 and, with the paper's periods, level 0 is due at every step.
+
+    >>> paper = plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512)
+    >>> paper.samples
+    (512, 195, 74, 28, 11, 4, 2)
+    >>> paper.periods
+    (1, 2, 4, 8, 16, 32, 64)
+    >>> paper.due_levels(4), paper.last_refresh(3, 13), paper.span(4)
+    ((0, 1, 2), 8, 4.0)
+    >>> paper.mean_span(), paper.without_delay().mean_span()
+    (4.0, 64.0)
+    """
+
+    rates: Rates
+    samples: tuple[int, ...]
+    periods: tuple[int, ...]
+
+    def __post_init__(self):
+        if not isinstance(self.rates, Rates):
+            raise TypeError(f"Plan: rates must be a dmlmc.Rates, got {self.rates!r}.")
+        object.__setattr__(self, "samples", positive_integers("Plan: samples", self.samples))
+        object.__setattr__(self, "periods", positive_integers("Plan: periods", self.periods))
+        if len(self.samples) != len(self.periods):
+            raise ValueError(
+                "Plan: samples and periods need one entry per level each, got "
+                f"{len(self.samples)} samples and {len(self.periods)} periods."
+            )
+
+    @property
+    def max_level(self) -> int:
+        """The finest level, the paper's l_max."""
+        return len(self.samples) - 1
+
+    def without_delay(self) -> "Plan":
+        """The same samples with every period 1: the plan of plain MLMC."""
+        return Plan(self.rates, self.samples, (1,) * len(self.samples))
+
+    def due_levels(self, step: int) -> tuple[int, ...]:
+        """The levels refreshed at a step, coarsest first."""
+        step = integer("Plan.due_levels: step", step, minimum=0)
+        return tuple(level for level, period in enumerate(self.periods) if step % period == 0)
+
+    def last_refresh(self, level: int, step: int) -> int:
+        """The paper's tau_l(t): the latest step, at most ``step``, at which ``level`` was refreshed."""
+        level = integer("Plan.last_refresh: level", level, minimum=0, maximum=self.max_level)
+        step = integer("Plan.last_refresh: step", step, minimum=0)
+        return step - step % self.periods[level]
+
+    def work(self, step):
+        """Work of one step (a float), or of each of an array of steps: that of all samples of all levels due."""
+        steps = np.asarray(step)
+        total = sum(np.where(steps % p == 0, n * pair_cost(l, self.rates.c), 0.0) for l, n, p in self._levels())
+        return total if steps.ndim else float(total)
+
+    def span(self, step):
+        """Span of one step (a float), or of each of an array of steps: that of the highest level due."""
+        steps = np.asarray(step)
+        spans = [np.where(steps % p == 0, level_cost(l, self.rates.c), 0.0) for l, _, p in self._levels()]
+        highest = np.max(spans, axis=0)
+        return highest if steps.ndim else float(highest)
+
+    def cumulative_work(self, steps: int) -> np.ndarray:
+        """Work spent after 0, 1, ..., ``steps`` steps (``steps + 1`` entries, the first is 0)."""
+        return cumulative(self.work, steps)
+
+    def cumulative_span(self, steps: int) -> np.ndarray:
+        """Span spent after 0, 1, ..., ``steps`` steps (``steps + 1`` entries, the first is 0)."""
+        return cumulative(self.span, steps)
+
+    def mean_work(self) -> float:
+        """Work per step averaged over a whole cycle (the least common multiple of the periods)."""
+        return sum(n * pair_cost(l, self.rates.c) / p for l, n, p in self._levels())
+
+    def mean_span(self) -> float:
+        """Span per step averaged over a whole cycle, exact also for periods that do not nest.
+
+        The cycle can be astronomically long then, so nothing is enumerated: with U_l the share of steps at
+        which some level >= l is due, the highest level due is l in a share U_l - U_(l+1) of the steps.
+        """
+        # Inclusion and exclusion over the levels from the top: density = sum of coefficient / multiple.
+        coefficients: dict[int, int] = {}
+        mean, density_above = 0.0, Fraction(0)
+        for level in reversed(range(len(self.periods))):
+            period = self.periods[level]
+            for multiple, coefficient in [(1, -1), *coefficients.items()]:
+                joint = math.lcm(multiple, period)
+                coefficients[joint] = coefficients.get(joint, 0) - coefficient
+            coefficients = {m: k for m, k in coefficients.items() if k}
+            density = sum((Fraction(k, m) for m, k in coefficients.items()), Fraction(0))
+            mean += level_cost(level, self.rates.c) * float(density - density_above)
+            density_above = density
+        return mean
+
+    def variance(self, variances: Sequence[float] | None = None) -> float:
+        """Variance of the MLMC gradient, ``sum V_l / N_l``; V_l defaults to ``2^(-b l)``, Assumption 2 with M = 1."""
+        if variances is None:
+            variances = [2.0 ** (-self.rates.b * level) for level in range(len(self.samples))]
+        values = positive_reals("Plan.variance: variances", variances, length=len(self.samples))
+        return float(np.sum(values / np.asarray(self.samples)))
+
+    def naive_samples(self, variances: Sequence[float] | None = None, naive_variance: float | None = None) -> int:
+        """The naive batch whose gradient variance matches this plan's, rounded up.
+
+        ``naive_variance`` is that of one path at the finest level. By default it is taken equal to V_0, since
+        levels differ by little: then the paper's plan is matched by 148 paths.
+
+        >>> plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512).naive_samples()
+        148
+        """
+        if naive_variance is None:
+            naive_variance = 1.0 if variances is None else variances[0]
+        return _ceil(positive("Plan.naive_samples: naive_variance", naive_variance) / self.variance(variances))
+
+    def _levels(self):
+        return zip(range(len(self.samples)), self.samples, self.periods, strict=True)
+
+
+def plan(
+    rates: Rates,
+    max_level: int,
+    *,
+    samples: float | Sequence[int] | None = None,
+    level0_samples: int | None = None,
+    periods: Sequence[int] | None = None,
+) -> Plan:
+    """Allocate samples and refresh periods to the levels 0, ..., ``max_level``.
+
+    Give exactly one of
+
+    - ``samples`` as a number: the paper's effective batch size N, shared out as
+      ``N_l = ceil(N w_l / sum w)`` with ``w_l = 2^(-(b + c) l / 2)``;
+    - ``samples`` as a sequence: N_l itself, one int per level;
+    - ``level0_samples``: the count at level 0, ``N_l = ceil(level0_samples w_l)``. The paper's experiment
+      used 512.
+
+    ``periods`` defaults to the paper's ``floor(2^(d l))``; an explicit sequence overrides it.
+
+    >>> plan(Rates(b=1.8, c=1.0, d=1.5), max_level=3, samples=100).periods
+    (1, 2, 8, 22)
+    >>> plan(Rates(b=1.8, c=1.0, d=1.0), max_level=2, samples=[40, 9, 2], periods=[1, 3, 5])
+    Plan(rates=Rates(b=1.8, c=1.0, d=1.0), samples=(40, 9, 2), periods=(1, 3, 5))
+    """
+    if not isinstance(rates, Rates):
+        raise TypeError(f"plan: rates must be a dmlmc.Rates, got {rates!r}.")
+    max_level = integer("plan: max_level", max_level, minimum=0)
+    if (samples is None) == (level0_samples is None):
+        raise ValueError(
+            "plan: give exactly one of samples (the effective batch size N, or one count per level) and "
+            f"level0_samples (the count at level 0), got samples={samples!r} and level0_samples={level0_samples!r}."
+        )
+    weights = [2.0 ** (-(rates.b + rates.c) * level / 2) for level in range(max_level + 1)]
+    if level0_samples is not None:
+        level0_samples = integer("plan: level0_samples", level0_samples, minimum=1)
+        counts = tuple(_ceil(level0_samples * weight) for weight in weights)
+    elif isinstance(samples, Real):
+        effective = positive("plan: samples", samples)
+        counts = tuple(_ceil(effective * weight / sum(weights)) for weight in weights)
+    else:
+        counts = positive_integers("plan: samples", samples, length=max_level + 1)
+    if periods is None:
+        periods = [_floor(2.0 ** (rates.d * level)) for level in range(max_level + 1)]
+    return Plan(rates, counts, positive_integers("plan: periods", periods, length=max_level + 1))
+
+
+def cumulative(per_step, steps: int) -> np.ndarray:
+    """Running total of a per-step cost such as ``plan.span`` after 0, 1, ..., ``steps`` steps."""
+    steps = integer("cumulative: steps", steps, minimum=0)
+    return np.concatenate([[0.0], np.cumsum(per_step(np.arange(steps)))])
+
+
+def sum_of_spans(rates: Rates, max_level: int) -> float:
+    """The paper's bound on the mean span of delayed MLMC: ``sum over l of 2^((c - d) l)``, in closed form.
+
+    It adds up the levels as if those due at one step ran one after another. The three cases are those of the
+    paper's footnote: bounded for c < d, ``l_max + 1`` for c = d, of order ``2^((c - d) l_max)`` for c > d.
+
+    >>> sum_of_spans(Rates(b=1.8, c=1.0, d=1.0), 6)
+    7.0
+    """
+    max_level = integer("sum_of_spans: max_level", max_level, minimum=0)
+    excess = rates.c - rates.d
+    if excess == 0:
+        return float(max_level + 1)
+    return math.expm1(math.log(2) * excess * (max_level + 1)) / math.expm1(math.log(2) * excess)
+
+
+def mean_span(rates: Rates, max_level: int) -> float:
+    """Mean span of delayed MLMC in closed form, for an integer d (periods ``2^(d l)``, which nest).
+
+    The highest level due is l in a share ``(1 - 2^(-d)) 2^(-d l)`` of the steps, and l_max in a share
+    ``2^(-d l_max)``. Levels due at one step run side by side, hence less than [`dmlmc.sum_of_spans`][].
+
+    >>> mean_span(Rates(b=1.8, c=1.0, d=1.0), 6)
+    4.0
+    """
+    max_level = integer("mean_span: max_level", max_level, minimum=0)
+    if rates.d != int(rates.d):
+        raise ValueError(
+            f"mean_span: the closed form needs an integer d, got d = {rates.d}; plan(...).mean_span() counts any d."
+        )
+    top = 2.0 ** ((rates.c - rates.d) * max_level)
+    return (1 - 2.0**-rates.d) * sum_of_spans(rates, max_level - 1) + top if max_level else top
+
+
+def _ceil(value: float) -> int:
+    # What is an integer on paper may come out a rounding error away from it: 512 w_0 must stay 512.
+    return round(value) if math.isclose(value, round(value), rel_tol=1e-9) else math.ceil(value)
+
+
+def _floor(value: float) -> int:
+    return round(value) if math.isclose(value, round(value), rel_tol=1e-9) else math.floor(value)

@@ -1,0 +1,203 @@
+"""The loss of a simulated SDE: diffrax's solver steps inside a fixed-step scan of our own."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from dmlmc import brownian
+from dmlmc._checks import integer, positive
+from dmlmc.losses import MultilevelLoss
+
+
+class SDELoss(MultilevelLoss):
+    """The expected terminal loss of ``dY = drift dt + diffusion dW`` on [0, t1], on ``coarsest_steps 2^level`` steps.
+
+    - ``drift(t, y, params)`` returns shape ``(dim,)`` and ``diffusion(t, y, params)`` shape ``(dim, noise_dim)``,
+      for a state ``y`` of shape ``(dim,)``. ``params`` is any PyTree, an equinox module for instance.
+    - ``terminal(y, params)`` returns the scalar loss of one path, from its state at t1. With
+      ``observation_times``, ``y`` holds the states at those times instead, shape ``(times, dim)``. They have to lie
+      on the coarsest grid, so that every level sees them.
+    - ``solver`` is any diffrax solver for Ito or Stratonovich SDEs that needs no Levy area: ``ItoMilstein``,
+      ``Euler``, ``StratonovichMilstein``, ``EulerHeun``, ``Heun``, ``Midpoint``, ``ReversibleHeun``, ... It decides how
+      the SDE is read. Milstein's strong order 1, hence b near 2, needs commutative noise.
+
+    The floating point type is that of ``y0``.
+
+    >>> loss = SDELoss(
+    ...     drift=lambda t, y, params: -params["theta"] * y,
+    ...     diffusion=lambda t, y, params: 0.3 * jnp.ones((1, 1)),
+    ...     terminal=lambda y, params: jnp.sum((y - 1.0) ** 2),
+    ...     y0=jnp.zeros(1), noise_dim=1, t1=1.0, coarsest_steps=10,
+    ... )
+    >>> noise = loss.sample(jax.random.key(0), level=2)
+    >>> noise.shape, loss.loss({"theta": jnp.array(2.0)}, noise).shape
+    ((40, 1), ())
+    """
+
+    drift: Callable[[Any, Array, Any], Array]
+    diffusion: Callable[[Any, Array, Any], Array]
+    terminal: Callable[[Array, Any], Array]
+    y0: Array
+    t1: float
+    coarsest_steps: int
+    noise_dim: int
+    solver: diffrax.AbstractSolver
+    observed_steps: tuple[int, ...] | None
+
+    def __init__(
+        self,
+        drift: Callable[[Any, Array, Any], Array],
+        diffusion: Callable[[Any, Array, Any], Array],
+        terminal: Callable[[Array, Any], Array],
+        y0: Any,
+        t1: float,
+        coarsest_steps: int,
+        noise_dim: int,
+        solver: diffrax.AbstractSolver | None = None,
+        observation_times: Sequence[float] | None = None,
+    ):
+        for name, function in (("drift", drift), ("diffusion", diffusion), ("terminal", terminal)):
+            if not callable(function):
+                raise TypeError(f"SDELoss: {name} must be a function, got {function!r}.")
+        self.drift, self.diffusion, self.terminal = drift, diffusion, terminal
+        self.y0 = jnp.asarray(y0)
+        if self.y0.ndim != 1 or self.y0.size == 0 or not jnp.issubdtype(self.y0.dtype, jnp.floating):
+            raise ValueError(
+                "SDELoss: y0 must be a vector of floats of shape (dim,), "
+                f"got shape {self.y0.shape} and dtype {self.y0.dtype}."
+            )
+        self.t1 = positive("SDELoss: t1", t1)
+        self.coarsest_steps = integer("SDELoss: coarsest_steps", coarsest_steps, minimum=1)
+        self.noise_dim = integer("SDELoss: noise_dim", noise_dim, minimum=1)
+        self.solver = _fixed_step_solver(solver)
+        self.observed_steps = _grid_steps(observation_times, self.t1, self.coarsest_steps)
+
+    def sample(self, key: Array, level: int) -> Array:
+        steps = self.coarsest_steps * 2**level
+        return brownian.increments(key, steps, self.t1, self.noise_dim, self.y0.dtype)
+
+    def coarsen(self, noise: Array) -> Array:
+        return brownian.coarsen(noise)
+
+    def loss(self, params: Any, noise: Array) -> Array:
+        times, _ = self._grid(noise)
+        step = self._stepper(params)
+
+        def body(path, inputs):
+            t0, t1, increment = inputs
+            path = step(path, t0, t1, increment)
+            return path, self._seen(path)
+
+        inputs = (times[:-1], times[1:], noise)
+        last, seen = jax.lax.scan(jax.checkpoint(body, prevent_cse=False), self._start(params, times), inputs)
+        return self._terminal(last, seen, params)
+
+    def pair(self, params: Any, noise: Array) -> tuple[Array, Array]:
+        # One scan over the coarse steps walks both paths, so the pair's chain of steps is as long as the fine
+        # path's alone. Rematerialising the body keeps only the states: on a CPU that is faster, too.
+        times, coarse_steps = self._grid(noise)
+        step = self._stepper(params)
+
+        def body(paths, inputs):
+            fine, coarse = paths
+            (t0, middle, t1), increments = inputs
+            fine = step(fine, t0, middle, increments[0])
+            fine = step(fine, middle, t1, increments[1])
+            coarse = step(coarse, t0, t1, increments[0] + increments[1])
+            return (fine, coarse), (self._seen(fine), self._seen(coarse))
+
+        inputs = (
+            (times[0:-1:2], times[1::2], times[2::2]),
+            noise.reshape(coarse_steps, 2, self.noise_dim),
+        )
+        start = (self._start(params, times), self._start(params, times[::2]))
+        (fine, coarse), seen = jax.lax.scan(jax.checkpoint(body, prevent_cse=False), start, inputs)
+        return self._terminal(fine, seen[0], params), self._terminal(coarse, seen[1], params)
+
+    def _grid(self, noise: Array) -> tuple[Array, int]:
+        steps = noise.shape[0]
+        if noise.ndim != 2 or noise.shape[1] != self.noise_dim or steps % self.coarsest_steps:
+            raise ValueError(
+                f"SDELoss: noise must have shape (coarsest_steps * 2**level, noise_dim) = ({self.coarsest_steps} * "
+                f"2**level, {self.noise_dim}), got {noise.shape}; loss.sample(key, level) draws it."
+            )
+        return jnp.asarray(np.linspace(0.0, self.t1, steps + 1), self.y0.dtype), steps // 2
+
+    def _terms(self, increment: Array) -> diffrax.MultiTerm:
+        # A solver asks its control for the increment over the whole step and over nothing else.
+        control = diffrax.ControlTerm(self._checked_diffusion, lambda t0, t1: increment)
+        return diffrax.MultiTerm(diffrax.ODETerm(self._checked_drift), control)
+
+    def _checked_drift(self, t, y, params):
+        return _of_shape("drift", self.drift(t, y, params), self.y0.shape)
+
+    def _checked_diffusion(self, t, y, params):
+        return _of_shape("diffusion", self.diffusion(t, y, params), (*self.y0.shape, self.noise_dim))
+
+    def _start(self, params: Any, times: Array):
+        terms = self._terms(jnp.zeros((self.noise_dim,), self.y0.dtype))
+        return self.y0, self.solver.init(terms, times[0], times[1], self.y0, params)
+
+    def _stepper(self, params: Any):
+        def step(path, t0, t1, increment):
+            y, solver_state = path
+            terms = self._terms(increment)
+            y, _, _, solver_state, _ = self.solver.step(terms, t0, t1, y, params, solver_state, made_jump=False)
+            return y, solver_state
+
+        return step
+
+    def _seen(self, path):
+        return None if self.observed_steps is None else path[0]
+
+    def _terminal(self, last, seen, params: Any) -> Array:
+        if self.observed_steps is None:
+            states = last[0]
+        else:
+            stride = seen.shape[0] // self.coarsest_steps
+            states = seen[np.array(self.observed_steps) * stride - 1]
+        return _of_shape("terminal", self.terminal(states, params), ())
+
+
+def _of_shape(name: str, value: Any, shape: tuple[int, ...]):
+    if eqx.is_array_like(value) and jnp.shape(value) != shape:
+        raise ValueError(f"SDELoss: {name} must return an array of shape {shape}, got shape {jnp.shape(value)}.")
+    return value
+
+
+def _fixed_step_solver(solver: diffrax.AbstractSolver | None) -> diffrax.AbstractSolver:
+    if solver is None:
+        return diffrax.ItoMilstein()
+    if isinstance(solver, type) or not isinstance(solver, diffrax.AbstractItoSolver | diffrax.AbstractStratonovichSolver):
+        raise TypeError(
+            "SDELoss: solver must be an instance of a diffrax solver for SDEs, such as diffrax.ItoMilstein() or "
+            f"diffrax.Heun(), got {solver!r}."
+        )
+    if isinstance(solver, diffrax.AbstractWrappedSolver):
+        raise ValueError(f"SDELoss: solver must take one step at a time, without substeps, got {solver!r}.")
+    if hasattr(solver, "minimal_levy_area"):
+        raise ValueError(
+            f"SDELoss: solver {type(solver).__name__} needs Levy areas, which are not simulated here; "
+            "diffrax.ItoMilstein(), Euler(), EulerHeun(), Heun() and StratonovichMilstein() do without."
+        )
+    return solver
+
+
+def _grid_steps(times: Sequence[float] | None, t1: float, coarsest_steps: int) -> tuple[int, ...] | None:
+    if times is None:
+        return None
+    steps = np.asarray(times, dtype=float) * coarsest_steps / t1
+    whole = np.round(steps)
+    valid = steps.ndim == 1 and steps.size > 0 and np.all(np.diff(steps) > 0)
+    if not valid or np.any(whole < 1) or np.any(whole > coarsest_steps) or not np.allclose(steps, whole, atol=1e-6):
+        raise ValueError(
+            "SDELoss: observation_times must increase and be multiples of t1 / coarsest_steps = "
+            f"{t1 / coarsest_steps:g} in (0, {t1:g}], got {times!r}."
+        )
+    return tuple(int(step) for step in whole)
