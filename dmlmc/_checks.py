@@ -29,10 +29,11 @@ def integer(name: str, value, *, minimum: int, maximum: int | None = None) -> in
     """An integer in a range; booleans are refused."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}.")
+    value = int(value)
     if value < minimum or (maximum is not None and value > maximum):
         wanted = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
         raise ValueError(f"{name} must be {wanted}, got {value}.")
-    return int(value)
+    return value
 
 
 def positive_integers(name: str, values, *, length: int | None = None) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """Gradient estimators for SGD: naive, MLMC and delayed MLMC."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,6 +14,10 @@ from jax import Array
 from dmlmc._checks import integer, positive
 from dmlmc.losses import MultilevelLoss
 from dmlmc.schedule import Plan, level_cost
+
+
+def _constant(value: float) -> Callable[[Any], Any]:
+    return lambda step: np.full(np.shape(step), value) if np.ndim(step) else value
 
 
 class GradientEstimator(NamedTuple):
@@ -34,8 +39,8 @@ class GradientEstimator(NamedTuple):
     init: Callable[[Any], Any]
     estimate: Callable[[Any, Any, Any, Array], tuple[Any, Any]]
     method: str = "custom"
-    work: Callable[[Any], Any] = lambda step: np.full(np.shape(step), np.nan)[()]
-    span: Callable[[Any], Any] = lambda step: np.full(np.shape(step), np.nan)[()]
+    work: Callable[[Any], Any] = _constant(math.nan)
+    span: Callable[[Any], Any] = _constant(math.nan)
 
 
 def naive(loss: MultilevelLoss, level: int, samples: int, *, c: float = 1.0) -> GradientEstimator:
@@ -59,12 +64,12 @@ def naive(loss: MultilevelLoss, level: int, samples: int, *, c: float = 1.0) -> 
     def estimate(params, state, step, key):
         return gradient(params, jr.fold_in(key, step)), state
 
-    def constant(value):
-        return lambda step: np.full(np.shape(step), value)[()]
-
     return GradientEstimator(
-        lambda params: _check_params("naive", params) and (), _traced_step(estimate), "naive",
-        constant(samples * span), constant(span),
+        lambda params: _check_params("naive", params) and (),
+        _traced_step(estimate),
+        "naive",
+        _constant(samples * span),
+        _constant(span),
     )
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import diffrax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +12,7 @@ from jax import Array
 from dmlmc import brownian
 from dmlmc._checks import integer, positive
 from dmlmc.losses import MultilevelLoss
+from dmlmc.milstein import Milstein
 
 
 class SDELoss(MultilevelLoss):
@@ -94,22 +94,24 @@ class SDELoss(MultilevelLoss):
             path = step(path, t0, t1, increment)
             return path, self._seen(path)
 
+        # Rematerialising the body keeps only the states for the backward pass; on a CPU that is faster, too.
         inputs = (times[:-1], times[1:], noise)
         last, seen = jax.lax.scan(jax.checkpoint(body, prevent_cse=False), self._start(params, times), inputs)
         return self._terminal(last, seen, params)
 
     def pair(self, params: Any, noise: Array) -> tuple[Array, Array]:
         # One scan over the coarse steps walks both paths, so the pair's chain of steps is as long as the fine
-        # path's alone. Rematerialising the body keeps only the states: on a CPU that is faster, too.
+        # path's alone: the coarse step goes along with the first of the two fine ones, as a batch of two.
         times, coarse_steps = self._grid(noise)
         step = self._stepper(params)
 
         def body(paths, inputs):
-            fine, coarse = paths
             (t0, middle, t1), increments = inputs
-            fine = step(fine, t0, middle, increments[0])
-            fine = step(fine, middle, t1, increments[1])
-            coarse = step(coarse, t0, t1, increments[0] + increments[1])
+            ends = jnp.stack([middle, t1])
+            increments_of_both = jnp.stack([increments[0], increments[0] + increments[1]])
+            both = jax.vmap(step, in_axes=(0, None, 0, 0))(_stack(*paths), t0, ends, increments_of_both)
+            halfway, coarse = (jax.tree.map(lambda x, i=i: x[i], both) for i in (0, 1))
+            fine = step(halfway, middle, t1, increments[1])
             return (fine, coarse), (self._seen(fine), self._seen(coarse))
 
         inputs = (
@@ -165,16 +167,22 @@ class SDELoss(MultilevelLoss):
         return _of_shape("terminal", self.terminal(states, params), ())
 
 
-def _of_shape(name: str, value: Any, shape: tuple[int, ...]):
-    if eqx.is_array_like(value) and jnp.shape(value) != shape:
+def _stack(*trees):
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _of_shape(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+    if jnp.shape(value) != shape:
         raise ValueError(f"SDELoss: {name} must return an array of shape {shape}, got shape {jnp.shape(value)}.")
-    return value
+    return jnp.asarray(value)
 
 
 def _fixed_step_solver(solver: diffrax.AbstractSolver | None) -> diffrax.AbstractSolver:
-    if solver is None:
-        return diffrax.ItoMilstein()
-    if isinstance(solver, type) or not isinstance(solver, diffrax.AbstractItoSolver | diffrax.AbstractStratonovichSolver):
+    if solver is None or type(solver) is diffrax.ItoMilstein:
+        return Milstein()
+    if isinstance(solver, type) or not isinstance(
+        solver, diffrax.AbstractItoSolver | diffrax.AbstractStratonovichSolver
+    ):
         raise TypeError(
             "SDELoss: solver must be an instance of a diffrax solver for SDEs, such as diffrax.ItoMilstein() or "
             f"diffrax.Heun(), got {solver!r}."

@@ -1,0 +1,53 @@
+# Everything runs from a virtual environment that is built on first use and rebuilt when its inputs change.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+LOCK_FLAGS := --extra dev --universal --fork-strategy fewest --no-emit-index-url --no-emit-find-links --no-annotate --no-header
+
+.PHONY: help setup test reproduce quick lab bench lock format
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
+
+setup: $(VENV)/.ready  ## build the environment in .venv (the other targets do so by themselves)
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "dmlmc needs Python 3.11 or newer, and $(PYTHON) is $$("$(PYTHON)" --version 2>&1); try: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@rm -rf $(VENV)
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv venv --quiet --python "$(PYTHON)" $(VENV) && \
+	  uv pip install --quiet --python $(RUN) -r requirements.lock && \
+	  uv pip install --quiet --python $(RUN) --no-deps --no-build-isolation -e .; \
+	else \
+	  "$(PYTHON)" -m venv $(VENV) && \
+	  $(RUN) -m pip install --quiet --disable-pip-version-check -r requirements.lock && \
+	  $(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	fi
+	@touch $@
+
+test: setup  ## run the tests (minutes)
+	$(RUN) -m pytest
+
+reproduce: setup  ## rerun every figure and table of the paper
+	@echo "make reproduce: the notebooks are not here yet, so there is nothing to rerun"; exit 1
+
+quick: setup  ## the same at small size
+	@echo "make quick: the notebooks are not here yet, so there is nothing to rerun"; exit 1
+
+lab: setup  ## open JupyterLab on the notebooks
+	@ls notebooks/*.ipynb >/dev/null 2>&1 || { echo "make lab: the notebooks are not here yet"; exit 1; }
+	$(RUN) -m jupyterlab notebooks
+
+bench: setup  ## measure compile time and seconds per step, and write figures/data/benchmarks.json
+	$(RUN) -m tests.benchmarks.engine
+
+lock:  ## resolve the newest versions into requirements.lock and environment.yml
+	@command -v uv >/dev/null 2>&1 || { "$(PYTHON)" -m venv .lock-venv && .lock-venv/bin/python -m pip install --quiet uv; }
+	PATH="$$PATH:$(CURDIR)/.lock-venv/bin" uv pip compile pyproject.toml $(LOCK_FLAGS) --upgrade --quiet -o requirements.lock
+	@{ printf 'name: dmlmc\nchannels:\n  - conda-forge\ndependencies:\n  - python>=3.11,<3.14\n  - pip\n  - pip:\n'; \
+	   sed 's/.*/      - "&"/' requirements.lock; printf '      - "-e ."\n'; } > environment.yml
+
+format: setup  ## format and lint the code and the notebooks
+	$(RUN) -m ruff format . && $(RUN) -m ruff check --fix .

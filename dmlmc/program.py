@@ -1,0 +1,130 @@
+"""The compiled heart of a training run: one SGD step for many seeds at once, on one device or several."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from dmlmc.checkpoint import fingerprint
+from dmlmc.estimators import GradientEstimator
+
+_SEEDS = PartitionSpec("seeds")
+
+
+class Run(NamedTuple):
+    """What a run carries from step to step; every leaf has a leading seed axis."""
+
+    params: Any
+    optimiser_state: Any
+    estimator_state: Any
+    diverged_at: Array  # first step with a non-finite gradient, or -1
+
+
+class Program:
+    """``start``, ``advance`` and ``evaluate`` for a batch of seeds, each traced once and compiled ahead of its use."""
+
+    def __init__(
+        self,
+        estimator: GradientEstimator,
+        optimiser: optax.GradientTransformation,
+        params: Any,
+        keys: Array,
+        *,
+        params_per_seed: bool,
+        validation: Callable[[Any], Array] | None,
+        devices: Sequence[jax.Device] | None,
+    ):
+        estimator.init(params)  # raises for params that cannot be trained
+        self.validates = validation is not None
+        trainable, self.static = eqx.partition(params, eqx.is_inexact_array)
+        trainable = _seed_axis(trainable, len(keys), params_per_seed)
+        mesh = _mesh(devices, len(keys))
+        self.keys, trainable = jax.device_put((keys, trainable), NamedSharding(mesh, _SEEDS))
+
+        def start(trainable):
+            state = estimator.init(eqx.combine(trainable, self.static))
+            return Run(trainable, optimiser.init(trainable), state, jnp.array(-1))
+
+        def sgd_step(run, key, step):
+            params = eqx.combine(run.params, self.static)
+            grads, estimator_state = estimator.estimate(params, run.estimator_state, step, key)
+            updates, optimiser_state = optimiser.update(grads, run.optimiser_state, run.params)
+            finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(grads)]))
+            diverged_at = jnp.where((run.diverged_at < 0) & ~finite, step, run.diverged_at)
+            return Run(eqx.apply_updates(run.params, updates), optimiser_state, estimator_state, diverged_at)
+
+        def advance(run, keys, first, last):
+            # The step is not batched over seeds, so a level that is not due is skipped by a real branch.
+            # The bounds are traced: a chunk of any length runs the same compiled program.
+            step_all = jax.vmap(sgd_step, in_axes=(0, 0, None))
+            return jax.lax.fori_loop(first, last, lambda step, run: step_all(run, keys, step), run)
+
+        def evaluate(trainable):
+            assert validation is not None
+            return jax.vmap(lambda leaves: validation(eqx.combine(leaves, self.static)))(trainable)
+
+        def sharded(function, *in_specs):
+            # Seeds never talk to each other: shard_map keeps every device to its own.
+            return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=_SEEDS, check_vma=False)
+
+        here = PartitionSpec()
+        self.initial = jax.jit(sharded(jax.vmap(start), _SEEDS))(trainable)
+        self._advance = jax.jit(sharded(advance, _SEEDS, _SEEDS, here, here), donate_argnums=0).trace(
+            self.initial, self.keys, jnp.array(0), jnp.array(0)
+        )
+        self._evaluate = None if validation is None else jax.jit(sharded(evaluate, _SEEDS)).trace(self.initial.params)
+
+    def fingerprints(self) -> dict[str, str]:
+        """What decides the numbers of this run, for telling its checkpoint from another's."""
+        return {
+            "training program": fingerprint(self._advance, ()),
+            "validation": "none" if self._evaluate is None else fingerprint(self._evaluate, ()),
+            "keys or initial parameters": fingerprint(self._advance, (self.initial, self.keys)),
+        }
+
+    def compile(self) -> None:
+        """Compile now, so that the first step is as fast as any other."""
+        self._advance = self._advance.lower().compile()
+        self._evaluate = None if self._evaluate is None else self._evaluate.lower().compile()
+
+    def advance(self, run: Run, first: int, last: int) -> Run:
+        """Steps ``first``, ..., ``last - 1`` for every seed. The given run is used up."""
+        return jax.block_until_ready(self._advance(run, self.keys, jnp.array(first), jnp.array(last)))
+
+    def evaluate(self, run: Run) -> np.ndarray:
+        """The validation loss of every seed, NaN if there is none."""
+        if self._evaluate is None:
+            return np.full(len(self.keys), np.nan)
+        return np.asarray(self._evaluate(run.params), dtype=float)
+
+    def params(self, run: Run) -> Any:
+        """The parameters of every seed, with a leading seed axis."""
+        return eqx.combine(run.params, self.static)
+
+
+def _seed_axis(trainable: Any, seeds: int, params_per_seed: bool) -> Any:
+    if not params_per_seed:
+        return jax.tree.map(lambda leaf: jnp.repeat(leaf[None], seeds, axis=0), trainable)
+    for leaf in jax.tree.leaves(trainable):
+        if leaf.ndim == 0 or leaf.shape[0] != seeds:
+            raise ValueError(
+                f"train: with params_per_seed=True every array of params needs a leading axis of length {seeds}, "
+                f"one entry per key, got shape {leaf.shape}."
+            )
+    return trainable
+
+
+def _mesh(devices: Sequence[jax.Device] | None, seeds: int) -> Mesh:
+    chosen = jax.local_devices()[:1] if devices is None else list(devices)
+    if not chosen or seeds % len(chosen):
+        raise ValueError(
+            f"train: devices must share the seeds equally, got {len(chosen)} devices for {seeds} seeds "
+            "(one key per seed)."
+        )
+    return Mesh(np.array(chosen), ("seeds",))

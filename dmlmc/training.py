@@ -1,0 +1,196 @@
+"""SGD with any gradient estimator and any optax optimiser: many seeds in one compiled program."""
+
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas as pd
+from jax import Array
+from tqdm import tqdm
+
+from dmlmc import checkpoint
+from dmlmc._checks import integer
+from dmlmc.estimators import GradientEstimator
+from dmlmc.program import Program, Run
+from dmlmc.schedule import cumulative
+
+_TICK = 0.25  # seconds: chunks grow until one takes this long, so that the progress bar moves but costs nothing
+
+
+class DivergenceError(FloatingPointError):
+    """A gradient or a validation loss stopped being finite; the message names the method, the seed and the step."""
+
+
+def train(
+    estimator: GradientEstimator,
+    optimiser: optax.GradientTransformation,
+    params: Any,
+    steps: int,
+    key: Array,
+    *,
+    params_per_seed: bool = False,
+    validation: Callable[[Any], Array] | None = None,
+    evaluate_every: int | None = None,
+    directory: str | Path | None = None,
+    checkpoint_every: int | None = None,
+    chunk_steps: int | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    progress: bool = True,
+) -> tuple[Any, pd.DataFrame]:
+    """Run ``steps`` steps of SGD and return the trained parameters and a record.
+
+    - ``key``: one key for one run, or an array of keys, shape ``(seeds,)``, for several runs in one compiled program.
+      The returned parameters then have a leading seed axis. A run depends on its own key and settings only.
+    - ``params``: where every run starts, or, with ``params_per_seed=True``, one start per seed along a leading axis.
+    - ``validation(params)``: a scalar to record at step 0, every ``evaluate_every`` steps (default: about 50 times)
+      and at the end. ``lambda params: dmlmc.mean_loss(loss, params, level, samples, key)`` uses fixed noise.
+    - ``directory``: where to keep a checkpoint, written every ``checkpoint_every`` steps (default: at each evaluation)
+      and at the end. A run that finds one of its own there goes on from it, and ends as if never interrupted.
+    - ``chunk_steps``: steps between two looks at the progress bar. Affects nothing else.
+    - ``devices``: spread the seeds over these devices, in equal shares.
+
+    The record is a tidy DataFrame with the columns ``method, seed, step, work, span, seconds, loss``: work and span
+    are cumulative, in level-0 units; seconds are those of training all seeds together, without compilation and
+    evaluation.
+
+    >>> import dmlmc
+    >>> rates = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
+    >>> loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1.0, rates=rates)
+    >>> estimator = dmlmc.delayed_mlmc(loss, dmlmc.plan(rates, max_level=3, level0_samples=64))
+    >>> params, record = train(
+    ...     estimator, optax.sgd(0.1), jnp.ones(2), steps=40, key=jax.random.split(jax.random.key(0), 5),
+    ...     validation=lambda params: loss.mean(params, 3), evaluate_every=20, progress=False,
+    ... )
+    >>> params.shape, len(record), record.columns.tolist()
+    ((5, 2), 15, ['method', 'seed', 'step', 'work', 'span', 'seconds', 'loss'])
+    """
+    steps = integer("train: steps", steps, minimum=0)
+    evaluate_every = _interval("evaluate_every", evaluate_every, default=max(1, steps // 50))
+    checkpoint_every = _interval("checkpoint_every", checkpoint_every, default=evaluate_every)
+    chunk = _interval("chunk_steps", chunk_steps, default=1)
+    keys, single = _seed_keys(key)
+    program = Program(
+        estimator, optimiser, params, keys, params_per_seed=params_per_seed, validation=validation, devices=devices
+    )
+    journal = _Journal(estimator.method, program, evaluate_every, directory)
+    run = journal.resume(steps)
+    program.compile()
+    with tqdm(total=steps, initial=journal.step, desc=estimator.method, unit="step", disable=not progress) as bar:
+        journal.write(run, last=journal.step == steps, save=False)
+        while (first := journal.step) < steps:
+            stops = [steps, first + chunk, first - first % evaluate_every + evaluate_every]
+            if directory is not None:
+                stops.append(first - first % checkpoint_every + checkpoint_every)
+            last = min(stops)
+            began = time.perf_counter()
+            run = program.advance(run, first, last)
+            elapsed = time.perf_counter() - began
+            journal.advance(run, last, elapsed)
+            journal.write(run, last=last == steps, save=last % checkpoint_every == 0 or last == steps)
+            bar.update(last - first)
+            bar.set_postfix(loss=f"{journal.mean_loss():.4g}", refresh=False)
+            if chunk_steps is None and elapsed < _TICK and last == first + chunk:
+                chunk *= 2
+    trained = program.params(run)
+    if single:
+        trained = jax.tree.map(lambda leaf: leaf[0] if eqx.is_inexact_array(leaf) else leaf, trained)
+    return trained, journal.record(estimator)
+
+
+class _Journal:
+    """Where a run stands, what was measured along the way, and the file that both are kept in."""
+
+    def __init__(self, method: str, program: Program, evaluate_every: int, directory: str | Path | None):
+        self.method, self.program, self.evaluate_every = method, program, evaluate_every
+        self.directory = None if directory is None else Path(directory)
+        self.step, self.seconds = 0, 0.0
+        self.steps: list[int] = []
+        self.times: list[float] = []
+        self.losses: list[np.ndarray] = []
+        if directory is not None:
+            versions = {"dmlmc version": version("dmlmc"), "jax version": jax.__version__, "method": method}
+            self.identity = {**versions, **program.fingerprints(), "evaluate_every": str(evaluate_every)}
+
+    def resume(self, steps: int) -> Run:
+        """The run as the checkpoint left it, or at its start."""
+        found = None
+        if self.directory is not None:
+            found = checkpoint.load(self.directory, self.identity, self.program.initial)
+        if found is None:
+            return self.program.initial
+        run, columns = found
+        self.step, self.seconds = int(columns["position"][0]), float(columns["position"][1])
+        if self.step > steps:
+            raise ValueError(f"train: the run in {self.directory} is at step {self.step}, beyond steps={steps}.")
+        self.steps, self.times = columns["step"].tolist(), columns["seconds"].tolist()
+        self.losses = list(columns["loss"])
+        if self.steps and self.steps[-1] % self.evaluate_every:  # the end of a shorter run, off the grid of this one
+            self.steps, self.times, self.losses = self.steps[:-1], self.times[:-1], self.losses[:-1]
+        return run
+
+    def advance(self, run: Run, step: int, seconds: float) -> None:
+        """Note that the run has reached a step, unless it went astray on the way."""
+        self.step, self.seconds = step, self.seconds + seconds
+        diverged_at = np.asarray(run.diverged_at)
+        if np.any(diverged_at >= 0):
+            seed = int(np.argmax(diverged_at >= 0))
+            raise DivergenceError(
+                f"{self.method}, seed {seed}: the gradient is not finite at step {diverged_at[seed]}; "
+                "a smaller learning rate or clipped gradients may help."
+            )
+
+    def write(self, run: Run, *, last: bool, save: bool) -> None:
+        """Evaluate if it is time to, then save if asked to."""
+        if (last or self.step % self.evaluate_every == 0) and self.step not in self.steps[-1:]:
+            losses = self.program.evaluate(run)
+            if self.program.validates and not np.all(np.isfinite(losses)):
+                seed = int(np.argmin(np.isfinite(losses)))
+                raise DivergenceError(f"{self.method}, seed {seed}: the loss is {losses[seed]} at step {self.step}.")
+            self.steps.append(self.step)
+            self.times.append(self.seconds)
+            self.losses.append(losses)
+        if save and self.directory is not None:
+            columns = {"step": np.array(self.steps), "seconds": np.array(self.times), "loss": np.array(self.losses)}
+            position = np.array([self.step, self.seconds])
+            checkpoint.save(self.directory, self.identity, run, {**columns, "position": position})
+
+    def mean_loss(self) -> float:
+        return float(np.mean(self.losses[-1])) if self.losses else np.nan
+
+    def record(self, estimator: GradientEstimator) -> pd.DataFrame:
+        seeds = len(self.losses[0])
+        work, span = (cumulative(cost, self.step)[self.steps] for cost in (estimator.work, estimator.span))
+        return pd.DataFrame(
+            {
+                "method": estimator.method,
+                "seed": np.repeat(np.arange(seeds), len(self.steps)),
+                "step": np.tile(self.steps, seeds),
+                "work": np.tile(work, seeds),
+                "span": np.tile(span, seeds),
+                "seconds": np.tile(self.times, seeds),
+                "loss": np.stack(self.losses, axis=1).ravel(),
+            }
+        )
+
+
+def _interval(name: str, value: int | None, *, default: int) -> int:
+    return default if value is None else integer(f"train: {name}", value, minimum=1)
+
+
+def _seed_keys(key: Array) -> tuple[Array, bool]:
+    """Typed keys with a seed axis, and whether there was one key only."""
+    if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.ndim > 1:
+        raise TypeError(
+            "train: key must be a key such as jax.random.key(0), or an array of them such as "
+            f"jax.random.split(jax.random.key(0), 10), got {key!r}."
+        )
+    if key.size == 0:
+        raise ValueError("train: key must hold at least one key, one per seed.")
+    return jnp.atleast_1d(key), key.ndim == 0
