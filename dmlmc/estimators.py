@@ -60,12 +60,16 @@ def naive(loss: MultilevelLoss, level: int, samples: int, *, c: float = 1.0) -> 
     span = level_cost(level, positive("naive: c", c))
     gradient = _mean_gradient(loss.loss, loss, level, samples)
 
+    def init(params):
+        _check_params("naive", params)
+        return ()
+
     @eqx.filter_jit
     def estimate(params, state, step, key):
         return gradient(params, jr.fold_in(key, step)), state
 
     return GradientEstimator(
-        lambda params: _check_params("naive", params) and (),
+        init,
         _traced_step(estimate),
         "naive",
         _constant(samples * span),
@@ -160,9 +164,8 @@ def _check_plan(name: str, plan) -> None:
         raise TypeError(f"{name}: plan must be a dmlmc.Plan, made by dmlmc.plan(...), got {plan!r}.")
 
 
-def _check_params(name: str, params) -> bool:
+def _check_params(name: str, params) -> None:
     if not any(eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(params)):
         raise TypeError(
             f"{name}: params must hold at least one array of floats (jnp.array(1.0), not 1.0), got {params!r}."
         )
-    return True

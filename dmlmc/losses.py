@@ -1,7 +1,7 @@
 """What a multilevel loss is, and one whose every constant is known.
 
-A [`dmlmc.MultilevelLoss`][] says how to draw the noise of one sample at a level, how to see the same noise one
-level coarser, and what the loss is for given parameters and noise. [`dmlmc.SDELoss`][] is the one for SDEs.
+A ``dmlmc.MultilevelLoss`` says how to draw the noise of one sample at a level, how to see the same noise one
+level coarser, and what the loss is for given parameters and noise. ``dmlmc.SDELoss`` is the one for SDEs.
 """
 
 import abc

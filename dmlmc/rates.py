@@ -19,7 +19,7 @@ class Rates:
     ======  ============================  ==================================================  =============
 
     The other symbols of the paper and where they live here: ``l_max`` is ``Plan.max_level``, ``N`` the
-    argument ``samples`` of [`dmlmc.plan`][], ``N_l`` is ``Plan.samples[l]``, ``floor(2^(d l))`` is
+    argument ``samples`` of ``dmlmc.plan``, ``N_l`` is ``Plan.samples[l]``, ``floor(2^(d l))`` is
     ``Plan.periods[l]`` and ``tau_l(t)`` is ``Plan.last_refresh(l, t)``.
 
     A rate b that does not exceed c is allowed with a warning: the total work of MLMC is then dominated

@@ -37,7 +37,7 @@ def pair_cost(level: int, c: float) -> float:
 
 @dataclass(frozen=True)
 class Plan:
-    """How many samples each level gets and how rarely it is refreshed. Usually made by [`dmlmc.plan`][].
+    """How many samples each level gets and how rarely it is refreshed. Usually made by ``dmlmc.plan``.
 
     Attributes: ``rates``, ``samples`` (N_l, one int per level), ``periods`` (steps between two refreshes, one
     int per level) and ``max_level``. Level l is due at step t when t is a multiple of ``periods[l]``, so all
@@ -231,7 +231,7 @@ def mean_span(rates: Rates, max_level: int) -> float:
     """Mean span of delayed MLMC in closed form, for an integer d (periods ``2^(d l)``, which nest).
 
     The highest level due is l in a share ``(1 - 2^(-d)) 2^(-d l)`` of the steps, and l_max in a share
-    ``2^(-d l_max)``. Levels due at one step run side by side, hence less than [`dmlmc.sum_of_spans`][].
+    ``2^(-d l_max)``. Levels due at one step run side by side, hence less than ``dmlmc.sum_of_spans``.
 
     >>> mean_span(Rates(b=1.8, c=1.0, d=1.0), 6)
     4.0
@@ -247,8 +247,8 @@ def mean_span(rates: Rates, max_level: int) -> float:
 
 def _ceil(value: float) -> int:
     # What is an integer on paper may come out a rounding error away from it: 512 w_0 must stay 512.
-    return round(value) if math.isclose(value, round(value), rel_tol=1e-9) else math.ceil(value)
+    return math.ceil(value * (1 - 1e-12))
 
 
 def _floor(value: float) -> int:
-    return round(value) if math.isclose(value, round(value), rel_tol=1e-9) else math.floor(value)
+    return math.floor(value * (1 + 1e-12))
