@@ -1,0 +1,217 @@
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dmlmc
+from dmlmc.schedule import cumulative, level_cost, pair_cost
+
+rates_strategy = st.builds(
+    lambda c, gap, d: dmlmc.Rates(b=c + gap, c=c, d=d),
+    st.floats(0.25, 2.0),
+    st.floats(0.1, 2.0),
+    st.floats(0.0, 2.5),
+)
+
+
+@pytest.fixture
+def paper_plan(paper_rates):
+    return dmlmc.plan(paper_rates, max_level=6, level0_samples=512)
+
+
+def test_the_paper_s_plan(paper_plan):
+    assert paper_plan.samples == (512, 195, 74, 28, 11, 4, 2)
+    assert paper_plan.periods == (1, 2, 4, 8, 16, 32, 64)
+    assert paper_plan.max_level == 6
+    assert paper_plan.naive_samples() == 148
+    assert paper_plan.mean_span() == 4.0
+    assert paper_plan.without_delay().mean_span() == 64.0
+    assert paper_plan.without_delay().samples == paper_plan.samples
+
+
+def test_the_effective_batch_size_is_the_level_0_count_times_the_sum_of_weights(paper_plan, paper_rates):
+    effective = 512 * sum(2 ** (-1.4 * level) for level in range(7))
+    assert dmlmc.plan(paper_rates, 6, samples=effective) == paper_plan
+
+
+@given(rates_strategy, st.integers(0, 8), st.integers(1, 10**6))
+def test_samples_follow_the_paper_s_formula(rates, max_level, effective):
+    weights = [2 ** (-(rates.b + rates.c) * level / 2) for level in range(max_level + 1)]
+    for count, weight in zip(dmlmc.plan(rates, max_level, samples=effective).samples, weights, strict=True):
+        share = effective * weight / sum(weights)
+        assert share * (1 - 1e-9) <= count < share + 1
+
+
+@given(st.integers(2, 40), st.integers(0, 6))
+def test_a_period_that_is_an_integer_on_paper_is_not_rounded_down(base, level):
+    rates = dmlmc.Rates(b=2.0, c=1.0, d=math.log2(base))
+    assert dmlmc.plan(rates, level, samples=10).periods[level] == base**level
+
+
+def brute_force(plan, steps):
+    """Work and span per step from the definitions, level by level."""
+    work, span = [], []
+    for step in range(steps):
+        due = [level for level, period in enumerate(plan.periods) if step % period == 0]
+        c = plan.rates.c
+        costs = [plan.samples[l] * (2 ** (c * l) + (2 ** (c * (l - 1)) if l else 0)) for l in due]
+        work.append(sum(costs))
+        span.append(2 ** (c * max(due)) if due else 0.0)
+    return np.array(work), np.array(span)
+
+
+@settings(max_examples=50)
+@given(rates_strategy, st.integers(0, 4))
+def test_work_and_span_match_the_definitions(rates, max_level):
+    plan = dmlmc.plan(rates, max_level, level0_samples=64)
+    work, span = brute_force(plan, 100)
+    np.testing.assert_allclose(plan.work(np.arange(100)), work)
+    np.testing.assert_allclose(plan.span(np.arange(100)), span)
+    assert plan.work(7) == pytest.approx(work[7]) and isinstance(plan.work(7), float)
+    assert plan.span(7) == pytest.approx(span[7]) and isinstance(plan.span(7), float)
+    np.testing.assert_allclose(plan.cumulative_work(100)[1:], np.cumsum(work))
+    np.testing.assert_allclose(plan.cumulative_span(100)[1:], np.cumsum(span))
+    assert plan.cumulative_work(100)[0] == plan.cumulative_span(100)[0] == 0.0
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=5))
+def test_means_over_a_cycle_equal_counts_also_when_periods_do_not_nest(periods):
+    plan = dmlmc.Plan(dmlmc.Rates(2.0, 1.0, 1.0), samples=[3] * len(periods), periods=periods)
+    work, span = brute_force(plan, math.lcm(*periods))
+    assert plan.mean_work() == pytest.approx(np.mean(work), rel=1e-12)
+    assert plan.mean_span() == pytest.approx(np.mean(span), rel=1e-12)
+
+
+def test_mean_span_is_exact_where_no_cycle_can_be_counted():
+    plan = dmlmc.plan(dmlmc.Rates(2.0, 1.0, 1.3), max_level=12, samples=100)
+    assert math.lcm(*plan.periods) > 10**20
+    sample = plan.span(np.random.default_rng(0).integers(0, 10**15, 200_000))
+    assert abs(plan.mean_span() - sample.mean()) < 4 * sample.std() / len(sample) ** 0.5
+
+
+def test_a_coupled_pair_costs_one_and_a_half_fine_paths_of_work():
+    assert [pair_cost(level, 1.0) / level_cost(level, 1.0) for level in range(1, 5)] == [1.5] * 4
+    assert pair_cost(0, 1.0) == level_cost(0, 1.0) == 1.0
+
+
+@settings(max_examples=50)
+@given(rates_strategy, st.integers(0, 6), st.integers(0, 500))
+def test_last_refresh_is_the_latest_due_step(rates, max_level, step):
+    plan = dmlmc.plan(rates, max_level, samples=100)
+    assert plan.due_levels(0) == tuple(range(max_level + 1))
+    for level in range(max_level + 1):
+        latest = next(s for s in range(step, -1, -1) if level in plan.due_levels(s))
+        assert plan.last_refresh(level, step) == latest
+        assert (level in plan.due_levels(step)) == (latest == step)
+
+
+@pytest.mark.parametrize(("c", "d"), [(1.0, 1.0), (1.0, 2.0), (2.0, 1.0), (0.5, 1.0), (1.5, 0.0), (1.0, 0.0)])
+@pytest.mark.parametrize("max_level", [0, 1, 4, 6])
+def test_closed_forms_equal_counts_for_integer_d(c, d, max_level):
+    rates = dmlmc.Rates(b=c + 1, c=c, d=d)
+    plan = dmlmc.plan(rates, max_level, samples=100)
+    cycle = math.lcm(*plan.periods)
+    one_after_another = sum(level_cost(l, c) for step in range(cycle) for l in plan.due_levels(step)) / cycle
+    assert dmlmc.mean_span(rates, max_level) == pytest.approx(plan.mean_span(), rel=1e-12)
+    assert dmlmc.sum_of_spans(rates, max_level) == pytest.approx(one_after_another, rel=1e-12)
+
+
+def test_the_three_cases_of_the_footnote_grow_as_it_says():
+    def growth(c, d):
+        return [dmlmc.sum_of_spans(dmlmc.Rates(c + 1, c, d), level) for level in (20, 40)]
+
+    bounded, linear, exponential = growth(1.0, 1.5), growth(1.0, 1.0), growth(1.5, 1.0)
+    assert bounded[1] - bounded[0] < 1e-2 and bounded[1] == pytest.approx(1 / (1 - 2**-0.5), rel=1e-5)
+    assert linear == [21.0, 41.0]
+    assert exponential[1] / exponential[0] == pytest.approx(2 ** (0.5 * 20), rel=1e-2)
+
+
+@given(rates_strategy, st.integers(0, 8))
+def test_flooring_a_period_costs_less_than_a_factor_of_two(rates, max_level):
+    plan = dmlmc.plan(rates, max_level, samples=100)
+    counted = sum(level_cost(l, rates.c) / period for l, period in enumerate(plan.periods))
+    claimed = dmlmc.sum_of_spans(rates, max_level)
+    assert claimed * (1 - 1e-9) <= counted < 2 * claimed
+
+
+def test_variance_defaults_to_assumption_2(paper_plan):
+    by_hand = sum(2 ** (-1.8 * level) / n for level, n in enumerate(paper_plan.samples))
+    assert paper_plan.variance() == pytest.approx(by_hand)
+    measured = [5.0 * 2 ** (-1.8 * level) for level in range(7)]
+    assert paper_plan.variance(measured) == pytest.approx(5 * by_hand)
+    assert paper_plan.naive_samples(measured) == 148
+    assert paper_plan.naive_samples(measured, naive_variance=10.0) == math.ceil(2 / by_hand)
+
+
+def test_explicit_samples_and_periods(paper_rates):
+    plan = dmlmc.plan(paper_rates, 2, samples=np.array([8, 4, 2]), periods=(1, 3, 7))
+    assert plan.samples == (8, 4, 2) and plan.periods == (1, 3, 7)
+    assert plan.due_levels(21) == (0, 1, 2) and plan.due_levels(14) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({}, ValueError, "exactly one of samples"),
+        ({"samples": 10, "level0_samples": 10}, ValueError, "exactly one of samples"),
+        ({"samples": 0}, ValueError, "samples must be positive"),
+        ({"samples": -3.0}, ValueError, "samples must be positive"),
+        ({"samples": math.nan}, ValueError, "samples must be finite"),
+        ({"samples": True}, TypeError, "samples must be a real number"),
+        ({"samples": [4, 2]}, ValueError, "samples needs 3 entries"),
+        ({"samples": [4, 2, 0]}, ValueError, r"samples\[2\] must be at least 1"),
+        ({"samples": [4, 2.5, 1]}, TypeError, r"samples\[1\] must be an integer"),
+        ({"level0_samples": 0}, ValueError, "level0_samples must be at least 1"),
+        ({"level0_samples": 2.5}, TypeError, "level0_samples must be an integer"),
+        ({"samples": 10, "periods": [1, 2]}, ValueError, "periods needs 3 entries"),
+        ({"samples": 10, "periods": [1, 0, 2]}, ValueError, r"periods\[1\] must be at least 1"),
+        ({"samples": 10, "periods": 4}, TypeError, "periods must be a sequence"),
+        ({"samples": 10, "max_level": -1}, ValueError, "max_level must be at least 0"),
+        ({"samples": 10, "max_level": 2.0}, TypeError, "max_level must be an integer"),
+        ({"samples": 10, "rates": (1.8, 1, 1)}, TypeError, "rates must be a dmlmc.Rates"),
+    ],
+)
+def test_bad_arguments_of_plan_are_named(paper_rates, arguments, error, message):
+    with pytest.raises(error, match=message):
+        dmlmc.plan(**{"rates": paper_rates, "max_level": 2, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda plan: dmlmc.Plan((1, 1, 1), (1,), (1,)), TypeError, "rates must be a dmlmc.Rates"),
+        (lambda plan: dmlmc.Plan(plan.rates, (), ()), ValueError, "samples needs at least one entry"),
+        (lambda plan: dmlmc.Plan(plan.rates, (1, 1), (1,)), ValueError, "2 samples and 1 periods"),
+        (lambda plan: plan.due_levels(-1), ValueError, "step must be at least 0"),
+        (lambda plan: plan.due_levels(1.0), TypeError, "step must be an integer"),
+        (lambda plan: plan.last_refresh(7, 3), ValueError, "level must be between 0 and 6"),
+        (lambda plan: plan.last_refresh(0, -3), ValueError, "step must be at least 0"),
+        (lambda plan: plan.variance([1.0]), ValueError, "variances needs 7 numbers"),
+        (lambda plan: plan.variance([1.0] * 6 + [0.0]), ValueError, "variances must be finite and positive"),
+        (lambda plan: plan.naive_samples(naive_variance=-1.0), ValueError, "naive_variance must be positive"),
+        (lambda plan: plan.cumulative_span(-1), ValueError, "steps must be at least 0"),
+        (lambda plan: cumulative(plan.span, 1.5), TypeError, "steps must be an integer"),
+        (lambda plan: dmlmc.sum_of_spans(plan.rates, -1), ValueError, "max_level must be at least 0"),
+        (lambda plan: dmlmc.mean_span(plan.rates, "6"), TypeError, "max_level must be an integer"),
+        (lambda plan: dmlmc.mean_span(dmlmc.Rates(2.0, 1.0, 1.5), 6), ValueError, "needs an integer d"),
+    ],
+)
+def test_other_bad_arguments_are_named(paper_plan, call, error, message):
+    with pytest.raises(error, match=message):
+        call(paper_plan)
+
+
+def test_plans_need_no_jax():
+    program = (
+        "import sys, types, pathlib; import importlib.metadata as m; package = types.ModuleType('dmlmc');"
+        "package.__path__ = [str(pathlib.Path(sys.argv[1]))]; sys.modules['dmlmc'] = package;"
+        "import dmlmc.schedule, dmlmc.allocation; assert 'jax' not in sys.modules"
+    )
+    import pathlib
+
+    subprocess.run([sys.executable, "-c", program, str(pathlib.Path(dmlmc.__file__).parent)], check=True)
