@@ -57,7 +57,7 @@ def load(directory: Path, identity: dict[str, str], like: Any) -> tuple[Any, dic
         return None
     advice = "Give another directory, or delete this one to start again."
     try:
-        with np.load(file) as stored:
+        with file.open("rb") as handle, np.load(handle) as stored:
             entries = {name: stored[name] for name in stored.files}
         found = json.loads(str(entries["identity"]))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

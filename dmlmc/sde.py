@@ -66,12 +66,7 @@ class SDELoss(MultilevelLoss):
             if not callable(function):
                 raise TypeError(f"SDELoss: {name} must be a function, got {function!r}.")
         self.drift, self.diffusion, self.terminal = drift, diffusion, terminal
-        self.y0 = jnp.asarray(y0)
-        if self.y0.ndim != 1 or self.y0.size == 0 or not jnp.issubdtype(self.y0.dtype, jnp.floating):
-            raise ValueError(
-                "SDELoss: y0 must be a vector of floats of shape (dim,), "
-                f"got shape {self.y0.shape} and dtype {self.y0.dtype}."
-            )
+        self.y0 = _vector_of_floats(y0)
         self.t1 = positive("SDELoss: t1", t1)
         self.coarsest_steps = integer("SDELoss: coarsest_steps", coarsest_steps, minimum=1)
         self.noise_dim = integer("SDELoss: noise_dim", noise_dim, minimum=1)
@@ -165,6 +160,17 @@ class SDELoss(MultilevelLoss):
             stride = seen.shape[0] // self.coarsest_steps
             states = seen[np.array(self.observed_steps) * stride - 1]
         return _of_shape("terminal", self.terminal(states, params), ())
+
+
+def _vector_of_floats(y0: Any) -> Array:
+    wanted = "SDELoss: y0 must be a vector of floats of shape (dim,)"
+    try:
+        array = jnp.asarray(y0)
+    except (TypeError, ValueError):
+        raise TypeError(f"{wanted}, got {y0!r}.") from None
+    if array.ndim != 1 or array.size == 0 or not jnp.issubdtype(array.dtype, jnp.floating):
+        raise ValueError(f"{wanted}, got shape {array.shape} and dtype {array.dtype}.")
+    return array
 
 
 def _stack(*trees):

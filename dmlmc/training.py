@@ -71,6 +71,12 @@ def train(
     >>> params.shape, len(record), record.columns.tolist()
     ((5, 2), 15, ['method', 'seed', 'step', 'work', 'span', 'seconds', 'loss'])
     """
+    if not isinstance(estimator, GradientEstimator):
+        raise TypeError(f"train: estimator must be a dmlmc.GradientEstimator, got {estimator!r}.")
+    if not isinstance(optimiser, optax.GradientTransformation):
+        raise TypeError(f"train: optimiser must be an optax optimiser such as optax.sgd(1e-3), got {optimiser!r}.")
+    if validation is not None and not callable(validation):
+        raise TypeError(f"train: validation must be a function of the parameters, got {validation!r}.")
     steps = integer("train: steps", steps, minimum=0)
     evaluate_every = _interval("evaluate_every", evaluate_every, default=max(1, steps // 50))
     checkpoint_every = _interval("checkpoint_every", checkpoint_every, default=evaluate_every)

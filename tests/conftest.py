@@ -1,9 +1,15 @@
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import pytest
 
 import dmlmc
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compilation_cache(tmp_path_factory):
+    """Many tests compile the same small programs; compile each once."""
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @pytest.fixture
@@ -15,27 +21,3 @@ def x64():
 @pytest.fixture
 def paper_rates():
     return dmlmc.Rates(b=1.8, c=1.0, d=1.0)
-
-
-class Neural(eqx.Module):
-    """Parameters of a small neural SDE: an equinox module with functions and integers among its leaves."""
-
-    drift: eqx.nn.MLP
-    scale: jax.Array
-    label: int = 3
-
-
-def neural_loss(dtype=jnp.float32, **options):
-    """A smooth two-dimensional SDE with a learned drift and state-dependent, diagonal (commutative) noise."""
-    settings = {"y0": jnp.array([0.5, -0.2], dtype), "t1": 1.0, "coarsest_steps": 4, "noise_dim": 2, **options}
-    return dmlmc.SDELoss(
-        drift=lambda t, y, params: params.drift(y) - y,
-        diffusion=lambda t, y, params: jnp.diag(params.scale * (1 + 0.5 * jnp.sin(y + t))),
-        terminal=lambda y, params: jnp.sum((y - 1) ** 2),
-        **settings,
-    )
-
-
-def neural_params(dtype=jnp.float32):
-    network = eqx.nn.MLP(2, 2, 4, 1, jax.nn.softplus, key=jax.random.key(7), dtype=dtype)
-    return Neural(network, jnp.array([0.3, 0.4], dtype))

@@ -1,0 +1,31 @@
+"""Small problems that several test files share."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+import dmlmc
+
+
+class Neural(eqx.Module):
+    """Parameters of a small neural SDE: an equinox module with functions and integers among its leaves."""
+
+    drift: eqx.nn.MLP
+    scale: jax.Array
+    label: int = 3
+
+
+def neural_loss(dtype=jnp.float32, **options):
+    """A smooth two-dimensional SDE with a learned drift and state-dependent, diagonal (commutative) noise."""
+    settings = {"y0": jnp.array([0.5, -0.2], dtype), "t1": 1.0, "coarsest_steps": 4, "noise_dim": 2, **options}
+    return dmlmc.SDELoss(
+        drift=lambda t, y, params: params.drift(y) - y,
+        diffusion=lambda t, y, params: jnp.diag(params.scale * (1 + 0.5 * jnp.sin(y + t))),
+        terminal=lambda y, params: jnp.sum((y - 1) ** 2),
+        **settings,
+    )
+
+
+def neural_params(dtype=jnp.float32):
+    network = eqx.nn.MLP(2, 2, 4, 1, jax.nn.softplus, key=jax.random.key(7), dtype=dtype)
+    return Neural(network, jnp.array([0.3, 0.4], dtype))

@@ -1,0 +1,284 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import dmlmc
+from tests.problems import neural_loss, neural_params
+
+
+class Spy(dmlmc.MultilevelLoss):
+    """A loss whose gradient tells, component l, with which noise and at which params level l was last refreshed.
+
+    ``D_l = params[l] xi_l + params[l]^2 / 2``, so component l of grad D_l is the mean noise plus params[l].
+    """
+
+    def sample(self, key, level):
+        return jax.random.normal(key, (level + 1,))
+
+    def coarsen(self, noise):
+        return noise[:-1]
+
+    def loss(self, params, noise):
+        used = params[: noise.shape[0]]
+        return jnp.sum(used * noise + used**2 / 2)
+
+
+def small_plan(periods=(1, 2, 4), samples=(5, 3, 2)):
+    return dmlmc.plan(dmlmc.Rates(1.8, 1.0, 1.0), len(samples) - 1, samples=samples, periods=periods)
+
+
+@eqx.filter_jit
+def _gradient_of_one(loss, params, noise, level):
+    return eqx.filter_grad(loss.difference)(params, noise, level)
+
+
+def level_gradient(loss, plan, params, key, step, level):
+    """The refresh of one level in plain Python: the mean over samples, one by one, of the gradient of D_l."""
+    level_key = jax.random.fold_in(jax.random.fold_in(key, step), level)
+    gradients = [
+        _gradient_of_one(loss, params, loss.sample(sample_key, level), level)
+        for sample_key in jax.random.split(level_key, plan.samples[level])
+    ]
+    return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *gradients)
+
+
+def algorithm_1(loss, plan, params, key, steps, learning_rate):
+    """The paper's Algorithm 1, with Python's own if and for. Yields (params, caches, gradient) at each step."""
+    caches = [None] * len(plan.samples)
+    for step in range(steps):
+        for level, period in enumerate(plan.periods):
+            if step % period == 0:
+                caches[level] = level_gradient(loss, plan, params, key, step, level)
+        gradient = jax.tree.map(lambda *leaves: sum(leaves), *caches)
+        yield params, list(caches), gradient
+        params = eqx.apply_updates(params, jax.tree.map(lambda leaf: -learning_rate * leaf, gradient))
+
+
+def assert_close(found, expected, rtol=1e-9):
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-12)
+
+
+@pytest.mark.parametrize("periods", [(1, 2, 4), (1, 2, 5), (1, 3, 1), (2, 3, 4)], ids=str)
+def test_every_step_is_that_of_algorithm_1(x64, periods):
+    loss, plan, key, rate = Spy(), small_plan(periods), jax.random.key(3), 0.1
+    estimator = dmlmc.delayed_mlmc(loss, plan)
+    params = jnp.array([1.0, 0.5, -0.5])
+    state = estimator.init(params)
+    stale = [level for level, period in enumerate(periods) if period > 1]
+    for step, (expected_params, caches, expected) in enumerate(algorithm_1(loss, plan, params, key, 9, rate)):
+        assert_close(params, expected_params)
+        grads, state = estimator.estimate(params, state, step, key)
+        assert_close(grads, expected)
+        assert_close(state, tuple(caches[level] for level in stale))
+        params = params - rate * grads
+
+
+def test_algorithm_1_on_a_neural_sde(x64):
+    loss, plan, key, rate = neural_loss(jnp.float64), small_plan((1, 2, 3), (3, 2, 1)), jax.random.key(1), 0.05
+    estimator = dmlmc.delayed_mlmc(loss, plan)
+    params = neural_params(jnp.float64)
+    state = estimator.init(params)
+    for step, (expected_params, _, expected) in enumerate(algorithm_1(loss, plan, params, key, 4, rate)):
+        grads, state = estimator.estimate(params, state, step, key)
+        assert_close(grads, expected)
+        assert_close(eqx.filter(params, eqx.is_array), eqx.filter(expected_params, eqx.is_array))
+        params = eqx.apply_updates(params, jax.tree.map(lambda leaf: -rate * leaf, grads))
+
+
+def test_cached_gradients_are_those_of_the_last_refresh(x64):
+    """With parameters that move at every step, each cache is the gradient at step tau_l(t) and at no other."""
+    loss, plan, key = Spy(), small_plan((1, 3, 4)), jax.random.key(0)
+    estimator = dmlmc.delayed_mlmc(loss, plan)
+    at_step = [jnp.array([1.0, 2.0, 3.0]) * step for step in range(14)]
+    state = estimator.init(at_step[0])
+    for step in range(14):
+        _, state = estimator.estimate(at_step[step], state, step, key)
+        for cache, level in zip(state, (1, 2), strict=True):
+            tau = plan.last_refresh(level, step)
+            assert_close(cache, level_gradient(loss, plan, at_step[tau], key, tau, level))
+
+
+@pytest.mark.parametrize("samples", [(5, 3, 2), (1, 1, 1)])
+def test_delayed_with_all_periods_1_is_mlmc_exactly(samples):
+    loss, params, key = neural_loss(), neural_params(), jax.random.key(5)
+    plan = small_plan((1, 2, 4), samples)
+    mlmc = dmlmc.mlmc(loss, plan)
+    delayed = dmlmc.delayed_mlmc(loss, small_plan((1, 1, 1), samples))
+    assert mlmc.init(params) == delayed.init(params) == ()
+    for step in (0, 1, 2):
+        one, _ = mlmc.estimate(params, (), step, key)
+        other, _ = delayed.estimate(params, (), step, key)
+        assert bool(eqx.tree_equal(one, other))
+
+
+def test_delayed_equals_mlmc_at_step_0_whatever_the_state():
+    loss, params, key, plan = neural_loss(), neural_params(), jax.random.key(5), small_plan()
+    delayed = dmlmc.delayed_mlmc(loss, plan)
+    rubbish = jax.tree.map(lambda leaf: leaf + jnp.nan, delayed.init(params))
+    grads, state = delayed.estimate(params, rubbish, 0, key)
+    expected, _ = dmlmc.mlmc(loss, plan).estimate(params, (), 0, key)
+    assert_close(grads, expected, rtol=1e-6)
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(state))
+
+
+def test_mlmc_and_naive_have_the_same_mean_gradient(x64):
+    loss, params, repeats = neural_loss(jnp.float64), neural_params(jnp.float64), 3000
+    estimators = [dmlmc.naive(loss, 2, 4), dmlmc.mlmc(loss, small_plan(samples=(8, 4, 2)))]
+    means, errors = [], []
+    for index, estimator in enumerate(estimators):
+        keys = jax.random.split(jax.random.key(index), repeats)
+        estimate = jax.vmap(lambda key, estimator=estimator: estimator.estimate(params, (), 0, key)[0])
+        values = np.concatenate([np.reshape(leaf, (repeats, -1)) for leaf in jax.tree.leaves(estimate(keys))], axis=1)
+        means.append(values.mean(0))
+        errors.append(values.std(0) / repeats**0.5)
+    scores = (means[0] - means[1]) / np.hypot(*errors)
+    assert np.max(np.abs(scores)) < 4  # 24 components: a score above 4 has odds of 1 in 650
+    coarse = dmlmc.naive(loss, 0, 4)
+    keys = jax.random.split(jax.random.key(9), repeats)
+    biased = jax.tree.leaves(jax.vmap(lambda key: coarse.estimate(params, (), 0, key)[0])(keys))
+    offset = np.concatenate([np.reshape(leaf, (repeats, -1)).mean(0) for leaf in biased]) - means[0]
+    assert np.max(np.abs(offset / errors[0])) > 6  # level 0 alone is told apart
+
+
+def test_noise_is_fresh_for_every_step_level_and_seed():
+    estimator = dmlmc.mlmc(Spy(), small_plan(samples=(1, 1, 1)))
+    zero = jnp.zeros(3)
+    drawn = [
+        float(component)
+        for seed in range(3)
+        for step in range(5)
+        for component in estimator.estimate(zero, (), step, jax.random.key(seed))[0]
+    ]
+    assert len(set(drawn)) == len(drawn) == 3 * 5 * 3
+
+
+def test_the_samples_of_a_level_are_independent():
+    """The mean of n draws has variance 1/n: it would be 1 if all samples shared their noise."""
+    estimator = dmlmc.mlmc(Spy(), small_plan(samples=(16, 8, 4)))
+    keys = jax.random.split(jax.random.key(0), 4000)
+    drawn = np.asarray(jax.vmap(lambda key: estimator.estimate(jnp.zeros(3), (), 0, key)[0])(keys))
+    scaled = drawn.var(0) * np.array([16, 8, 4])
+    assert np.all(np.abs(scaled - 1) < 4 * (2 / 4000) ** 0.5)
+
+
+def test_a_batch_of_seeds_equals_one_seed_at_a_time(x64):
+    loss, params, plan = neural_loss(jnp.float64), neural_params(jnp.float64), small_plan()
+    estimator = dmlmc.delayed_mlmc(loss, plan)
+    keys = jax.random.split(jax.random.key(2), 3)
+    trainable, static = eqx.partition(params, eqx.is_inexact_array)
+    starts = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf, -leaf]), trainable)
+
+    def estimate(trainable, state, step, key):
+        return estimator.estimate(eqx.combine(trainable, static), state, step, key)
+
+    batch = jax.vmap(estimate, in_axes=(0, 0, None, 0))
+    state = jax.vmap(lambda trainable: estimator.init(trainable))(starts)
+    alone = [estimator.init(params)] * 3
+    for step in range(3):
+        grads, state = batch(starts, state, step, keys)
+        for seed in range(3):
+            start = jax.tree.map(lambda leaf, seed=seed: leaf[seed], starts)
+            expected, alone[seed] = estimate(start, alone[seed], step, keys[seed])
+            assert_close(jax.tree.map(lambda leaf, seed=seed: leaf[seed], grads), expected)
+
+
+class Counting(Spy):
+    """Reports, from the running program, every evaluation of a level."""
+
+    seen: list = eqx.field(static=True)
+
+    def sample(self, key, level):
+        jax.debug.callback(lambda level: self.seen.append(int(level)), jnp.array(level))
+        return super().sample(key, level)
+
+
+def test_a_level_that_is_not_due_is_not_computed_also_in_a_batch_of_seeds():
+    loss = Counting([])
+    estimator = dmlmc.delayed_mlmc(loss, small_plan((1, 2, 4), (1, 1, 1)))
+    params = jnp.zeros((2, 3))
+    batch = jax.jit(jax.vmap(estimator.estimate, in_axes=(0, 0, None, 0)))
+    state = jax.vmap(estimator.init)(params)
+    keys = jax.random.split(jax.random.key(0), 2)
+    for step in range(8):
+        _, state = batch(params, state, step, keys)
+    jax.effects_barrier()
+    assert [loss.seen.count(level) for level in range(3)] == [8, 4, 2]
+    loss.seen.clear()
+    batched_step = jax.jit(jax.vmap(estimator.estimate, in_axes=(0, 0, 0, 0)))
+    batched_step(params, state, jnp.array([1, 1]), keys)
+    jax.effects_barrier()
+    assert loss.seen.count(2) > 0  # the test can tell: a batched step computes what is not due
+
+
+def test_estimate_is_traced_once_for_all_steps():
+    traces = []
+
+    class Traced(Spy):
+        def loss(self, params, noise):
+            traces.append(noise.shape)
+            return super().loss(params, noise)
+
+    estimator = dmlmc.delayed_mlmc(Traced(), small_plan())
+    params, key = jnp.ones(3), jax.random.key(0)
+    state = estimator.init(params)
+    _, state = estimator.estimate(params, state, 0, key)
+    after_first = len(traces)
+    for step in range(1, 9):
+        _, state = estimator.estimate(params, state, step, jax.random.key(step))
+    assert len(traces) == after_first
+
+
+def test_state_holds_one_gradient_per_level_that_can_be_stale():
+    params = {"a": jnp.ones(3), "n": 4}
+    estimator = dmlmc.delayed_mlmc(neural_loss(), small_plan((1, 1, 4)))
+    assert jax.tree.map(jnp.shape, estimator.init(params)) == ({"a": (3,), "n": None},)
+
+
+@pytest.mark.parametrize("optimiser", [optax.sgd(0.1), optax.adam(0.1), optax.sgd(0.1, momentum=0.9)])
+def test_gradients_fit_optax(optimiser):
+    estimator, params = dmlmc.delayed_mlmc(neural_loss(), small_plan()), neural_params()
+    trainable = eqx.filter(params, eqx.is_inexact_array)
+    grads, _ = estimator.estimate(params, estimator.init(params), 0, jax.random.key(0))
+    updates, _ = optimiser.update(grads, optimiser.init(trainable), trainable)
+    assert jax.tree.structure(eqx.apply_updates(trainable, updates)) == jax.tree.structure(trainable)
+
+
+def test_costs_are_those_of_the_plan(paper_rates):
+    plan, loss = dmlmc.plan(paper_rates, 6, level0_samples=512), neural_loss()
+    steps = np.arange(64)
+    delayed, mlmc, naive = dmlmc.delayed_mlmc(loss, plan), dmlmc.mlmc(loss, plan), dmlmc.naive(loss, 6, 148)
+    np.testing.assert_array_equal(delayed.span(steps), plan.span(steps))
+    np.testing.assert_array_equal(mlmc.span(steps), np.full(64, 64.0))
+    np.testing.assert_array_equal(naive.span(steps), np.full(64, 64.0))
+    assert delayed.work(0) == mlmc.work(0) == mlmc.work(3) > delayed.work(3) == 512.0
+    assert naive.work(0) == 148 * 64.0
+    assert dmlmc.naive(loss, 3, 10, c=2.0).span(0) == 64.0
+    assert [e.method for e in (naive, mlmc, delayed)] == ["naive", "MLMC", "delayed MLMC"]
+    custom = dmlmc.GradientEstimator(init=lambda params: (), estimate=lambda params, state, step, key: (params, state))
+    assert np.isnan(custom.work(0)) and np.isnan(custom.span(steps)).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: dmlmc.naive(abs, 1, 1), TypeError, "naive: loss must be a dmlmc.MultilevelLoss"),
+        (lambda: dmlmc.naive(Spy(), -1, 1), ValueError, "naive: level must be at least 0"),
+        (lambda: dmlmc.naive(Spy(), 1, 0), ValueError, "naive: samples must be at least 1"),
+        (lambda: dmlmc.naive(Spy(), 1, 2.5), TypeError, "naive: samples must be an integer"),
+        (lambda: dmlmc.naive(Spy(), 1, 1, c=0.0), ValueError, "naive: c must be positive"),
+        (lambda: dmlmc.mlmc(Spy(), (4, 2)), TypeError, "mlmc: plan must be a dmlmc.Plan"),
+        (lambda: dmlmc.mlmc(abs, small_plan()), TypeError, "loss must be a dmlmc.MultilevelLoss"),
+        (lambda: dmlmc.delayed_mlmc(Spy(), None), TypeError, "delayed_mlmc: plan must be a dmlmc.Plan"),
+        (lambda: dmlmc.delayed_mlmc(None, small_plan()), TypeError, "delayed_mlmc: loss must be"),
+        (lambda: dmlmc.naive(Spy(), 1, 1).init(3.0), TypeError, "naive: params must hold at least one array of floats"),
+        (lambda: dmlmc.mlmc(Spy(), small_plan()).init({}), TypeError, "params must hold at least one array"),
+        (lambda: dmlmc.mlmc(Spy(), small_plan()).init(jnp.arange(3)), TypeError, "params must hold at least one"),
+    ],
+)
+def test_bad_arguments_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

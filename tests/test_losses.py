@@ -1,0 +1,129 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dmlmc
+from tests.problems import neural_loss, neural_params
+
+
+def quadratic(b=1.8, d=1.0, dimension=3):
+    return dmlmc.QuadraticLoss(dimension=dimension, L=2.0, M=5.0, rates=dmlmc.Rates(b=b, c=1.0, d=d))
+
+
+class InnerMean(dmlmc.MultilevelLoss):
+    """A nested expectation, with 2^level inner samples: a hierarchy that is no SDE."""
+
+    def sample(self, key, level):
+        return jax.random.normal(key, (2**level,))
+
+    def coarsen(self, noise):
+        return (noise[0::2] + noise[1::2]) / 2
+
+    def loss(self, params, noise):
+        return jnp.exp(params * jnp.mean(jnp.sin(noise)))
+
+
+@pytest.mark.parametrize(
+    ("loss", "params"),
+    [
+        (lambda: quadratic(), lambda: jnp.array([1.0, -2.0, 0.5])),
+        (lambda: InnerMean(), lambda: jnp.array(0.7)),
+        (lambda: neural_loss(jnp.float64), lambda: neural_params(jnp.float64)),
+        (lambda: neural_loss(jnp.float64, observation_times=[0.5, 1.0]), lambda: neural_params(jnp.float64)),
+    ],
+    ids=["quadratic", "nested", "sde", "observed sde"],
+)
+def test_differences_over_the_same_noise_telescope_to_the_finest_loss(x64, loss, params):
+    loss, params = loss(), params()
+    finest = 4
+    noise = loss.sample(jax.random.key(0), finest)
+
+    def value(function):
+        return eqx.filter_value_and_grad(function)(params)
+
+    target = value(lambda params: loss.loss(params, noise))
+    total = None
+    for level in range(finest, -1, -1):
+        term = value(lambda params, noise=noise, level=level: loss.difference(params, noise, level))
+        total = term if total is None else jax.tree.map(jnp.add, total, term)
+        noise = loss.coarsen(noise) if level else noise
+    for found, expected in zip(jax.tree.leaves(total), jax.tree.leaves(target), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
+
+
+def test_level_0_is_not_coupled():
+    loss = InnerMean()
+    noise = loss.sample(jax.random.key(0), 0)
+    assert loss.difference(jnp.array(0.7), noise, 0) == loss.loss(jnp.array(0.7), noise)
+
+
+@pytest.mark.parametrize(("b", "d"), [(1.8, 1.0), (2.0, 0.5)])
+def test_quadratic_meets_assumptions_2_and_3_with_equality(x64, b, d):
+    loss, samples = quadratic(b, d), 40_000
+    x, y = jnp.array([1.0, -2.0, 0.5]), jnp.array([0.3, 0.1, -0.4])
+    for level in range(4):
+        keys = jax.random.split(jax.random.key(level), samples)
+        gradient = jax.grad(lambda params, key, level=level: loss.difference(params, loss.sample(key, level), level))
+        noisy = jax.vmap(gradient, (None, 0))(x, keys)
+        mean = 2.0 ** (-d * level) * loss.L * x
+        np.testing.assert_allclose(noisy.mean(0), mean, atol=5 * (loss.M * 2 ** (-b * level) / 3 / samples) ** 0.5)
+        # |noise|^2 is M 2^(-b l) / 3 times a chi-squared variable with 3 degrees of freedom, whose variance is 6.
+        squares = np.sum(np.asarray(noisy - mean) ** 2, axis=1)
+        scale = loss.M * 2 ** (-b * level)
+        assert abs(squares.mean() - scale) < 4 * scale / 3 * (6 / samples) ** 0.5
+        shift = jnp.linalg.norm(gradient(x, keys[0]) - gradient(y, keys[0]))
+        np.testing.assert_allclose(shift, 2.0 ** (-d * level) * loss.L * jnp.linalg.norm(x - y), rtol=1e-10)
+
+
+def test_quadratic_mean_and_curvature_are_exact(x64):
+    loss, x = quadratic(), jnp.array([1.0, -2.0, 0.5])
+    assert loss.curvature(2) == 2.0 * 1.75
+    np.testing.assert_allclose(jax.hessian(lambda p: loss.mean(p, 2))(x), 3.5 * np.eye(3))
+    assert loss.mean(jnp.zeros(3), 6) == 0.0
+
+
+def test_mean_loss_uses_the_same_noise_for_the_same_key_in_chunks_of_any_size():
+    loss, x = quadratic(), jnp.array([1.0, -2.0, 0.5])
+    values = [dmlmc.mean_loss(loss, x, 2, 37, jax.random.key(1), chunk=chunk) for chunk in (1, 5, 37, 64)]
+    np.testing.assert_allclose(values, values[0], rtol=1e-5)
+    assert dmlmc.mean_loss(loss, x, 2, 37, jax.random.key(2)) != values[0]
+    by_hand = [loss.loss(x, loss.sample(key, 2)) for key in jax.random.split(jax.random.key(1), 37)]
+    np.testing.assert_allclose(values[0], np.mean(by_hand), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"dimension": 0}, ValueError, "dimension must be at least 1"),
+        ({"dimension": 1.5}, TypeError, "dimension must be an integer"),
+        ({"L": 0.0}, ValueError, "L must be positive"),
+        ({"M": -1.0}, ValueError, "M must be positive"),
+        ({"M": "5"}, TypeError, "M must be a real number"),
+        ({"rates": None}, TypeError, "rates must be a dmlmc.Rates"),
+    ],
+)
+def test_bad_arguments_of_quadratic_are_named(paper_rates, arguments, error, message):
+    with pytest.raises(error, match=f"QuadraticLoss: {message}"):
+        dmlmc.QuadraticLoss(**{"dimension": 2, "L": 1.0, "M": 1.0, "rates": paper_rates, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"samples": 0}, "samples"), ({"chunk": 0}, "chunk"), ({"level": -1}, "level")],
+)
+def test_bad_arguments_of_mean_loss_are_named(arguments, message):
+    settings = {"level": 1, "samples": 4, "key": jax.random.key(0), **arguments}
+    with pytest.raises(ValueError, match=f"mean_loss: {message} must be at least"):
+        dmlmc.mean_loss(quadratic(), jnp.ones(3), **settings)
+
+
+def test_quadratic_params_of_the_wrong_shape_are_named():
+    with pytest.raises(ValueError, match=r"params must have shape \(3,\)"):
+        quadratic().loss(jnp.ones(2), jnp.ones((2, 3)))
+
+
+def test_the_interface_is_abstract():
+    with pytest.raises(TypeError, match="abstract"):
+        dmlmc.MultilevelLoss()

@@ -1,0 +1,142 @@
+"""The repo around the library: pins that agree, clean code, a Makefile and a README that keep their word."""
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCK = (ROOT / "requirements.lock").read_text().splitlines()
+PINS = {canonicalize_name(Requirement(line).name): Requirement(line) for line in LOCK}
+
+
+def declared():
+    return [Requirement(text) for text in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]]
+
+
+@pytest.mark.parametrize("requirement", declared(), ids=str)
+def test_every_declared_dependency_is_pinned_within_its_range(requirement):
+    (pin,) = PINS[canonicalize_name(requirement.name)].specifier
+    assert pin.operator == "==" and requirement.specifier.contains(pin.version)
+
+
+def test_the_lock_is_exact_and_names_no_host():
+    assert len(PINS) == len(LOCK)
+    for line in LOCK:
+        assert re.fullmatch(r"[a-z0-9-]+==[0-9a-z.+]+( ; .+)?", line), line
+    assert "://" not in (ROOT / "requirements.lock").read_text() + (ROOT / "environment.yml").read_text()
+
+
+def test_conda_installs_the_same_pins():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    assert environment["channels"] == ["conda-forge"]
+    *conda, pip = environment["dependencies"]
+    assert pip["pip"] == [*LOCK, "-e ."]
+    assert [Requirement(text).name for text in conda] == ["python", "pip"]
+    assert PROJECT["requires-python"] in str(Requirement(conda[0]).specifier).replace("<3.14,", "")
+
+
+def test_this_environment_is_the_locked_one():
+    for pin in PINS.values():
+        if pin.marker is None or pin.marker.evaluate():
+            assert pin.specifier.contains(importlib.metadata.version(pin.name)), pin
+
+
+def test_the_version_is_the_same_everywhere():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == PROJECT["version"] == importlib.metadata.version("dmlmc")
+    assert citation["preferred-citation"]["authors"][0]["family-names"] == "Ishikawa"
+
+
+@pytest.mark.parametrize(
+    "command", [["mypy"], ["ruff", "check", "."], ["ruff", "format", "--check", "."]], ids=" ".join
+)
+def test_code_is_clean(command):
+    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_library_names_no_device():
+    for file in (ROOT / "dmlmc").glob("*.py"):
+        assert not re.search(r"""["'](cpu|gpu|cuda|tpu|metal)["']""", file.read_text()), file
+
+
+def test_modules_import_only_what_stands_above_them():
+    order = ["_checks", "rates", "allocation", "schedule", "brownian", "losses", "milstein", "sde"]
+    order += ["checkpoint", "estimators", "program", "training"]
+    modules = {file.stem for file in (ROOT / "dmlmc").glob("*.py")} - {"__init__"}
+    assert modules == set(order)
+    for position, name in enumerate(order):
+        text = (ROOT / "dmlmc" / f"{name}.py").read_text()
+        imported = set(re.findall(r"^from dmlmc\.(\w+) import", text, re.M))
+        imported |= {part for line in re.findall(r"^from dmlmc import (.+)", text, re.M) for part in line.split(", ")}
+        assert imported <= set(order[:position]), name
+
+
+def make(*arguments, cwd=ROOT):
+    clean = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MAKELEVEL", "PYTHON")}
+    return subprocess.run(["make", *arguments], cwd=cwd, capture_output=True, text=True, env=clean)
+
+
+def test_make_help_lists_every_target():
+    done = make("help")
+    targets = re.search(r"^\.PHONY: (.+)", (ROOT / "Makefile").read_text(), re.M).group(1).split()
+    assert done.returncode == 0 and not done.stderr
+    assert [line.split()[1] for line in done.stdout.splitlines()] == targets
+
+
+@pytest.fixture
+def bare_project(tmp_path):
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def test_too_old_a_python_gives_one_clear_line(bare_project):
+    old = bare_project / "python3.9"
+    old.write_text('#!/bin/sh\ncase "$1" in --version) echo "Python 3.9.1";; *) exit 1;; esac\n')
+    old.chmod(0o755)
+    done = make("test", f"PYTHON={old}", cwd=bare_project)
+    assert done.returncode != 0
+    (line,) = done.stdout.splitlines()
+    assert "needs Python 3.11 or newer" in line and "Python 3.9.1" in line
+    assert not (bare_project / ".venv").exists()
+
+
+def test_the_environment_is_rebuilt_only_when_its_inputs_change(bare_project):
+    (bare_project / ".venv").mkdir()
+    ready = bare_project / ".venv" / ".ready"
+    ready.touch()
+    assert make("--question", ".venv/.ready", cwd=bare_project).returncode == 0
+    for name in ("requirements.lock", "pyproject.toml"):
+        os.utime(ready, (1, 1))
+        os.utime(bare_project / name, (2, 2))
+        assert make("--question", ".venv/.ready", cwd=bare_project).returncode == 1
+
+
+def python_blocks():
+    return re.findall(r"```python\n(.+?)```", (ROOT / "README.md").read_text(), re.S)
+
+
+def test_the_code_of_the_readme_runs_and_prints_what_it_says(capsys):
+    blocks = python_blocks()
+    scope = {}
+    for block in blocks:
+        exec(block, scope)
+    promised = re.findall(r"print\(.+\)  # (.+)", "".join(blocks))
+    assert promised and capsys.readouterr().out.splitlines() == promised
+
+
+def test_every_path_that_the_readme_names_exists():
+    named = re.findall(r"\]\((?!https?://|#)([^)]+)\)", (ROOT / "README.md").read_text())
+    assert named and all((ROOT / path).exists() for path in named)

@@ -1,0 +1,212 @@
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dmlmc
+from dmlmc import brownian
+from tests.problems import neural_loss, neural_params
+
+SOLVERS = [
+    diffrax.ItoMilstein(),
+    diffrax.Euler(),
+    diffrax.StratonovichMilstein(),
+    diffrax.EulerHeun(),
+    diffrax.Heun(),
+    diffrax.ReversibleHeun(),
+]
+
+
+class StoredPath(diffrax.AbstractBrownianPath):
+    """A Brownian path known at the points of a uniform grid, for diffrax's own solve."""
+
+    values: jax.Array
+    t1: float
+    t0: float = 0.0
+    levy_area: type = eqx.field(default=diffrax.BrownianIncrement, static=True)
+
+    def evaluate(self, t0, t1=None, left=True, use_levy=False):
+        def at(t):
+            return self.values[jnp.round(t / self.t1 * (self.values.shape[0] - 1)).astype(int)]
+
+        return at(t1) - at(t0)
+
+
+def solved_by_diffrax(loss, params, noise, solver, times=None):
+    grid = jnp.linspace(0.0, loss.t1, noise.shape[0] + 1)
+    control = StoredPath(brownian.path(noise), loss.t1)
+    solution = diffrax.diffeqsolve(
+        diffrax.MultiTerm(diffrax.ODETerm(loss.drift), diffrax.ControlTerm(loss.diffusion, control)),
+        solver,
+        0.0,
+        loss.t1,
+        None,
+        loss.y0,
+        params,
+        saveat=diffrax.SaveAt(t1=True) if times is None else diffrax.SaveAt(ts=jnp.array(times)),
+        stepsize_controller=diffrax.StepTo(grid),
+    )
+    return loss.terminal(solution.ys[-1] if times is None else solution.ys, params)
+
+
+def assert_same(found, expected):
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: type(solver).__name__)
+def test_value_and_gradient_are_those_of_diffrax_on_the_same_path(x64, solver):
+    loss, params = neural_loss(jnp.float64, solver=solver), neural_params(jnp.float64)
+    noise = loss.sample(jax.random.key(0), level=2)
+
+    @eqx.filter_jit
+    def ours(params):
+        value, gradient = eqx.filter_value_and_grad(lambda params: loss.loss(params, noise))(params)
+        coarse = eqx.filter_value_and_grad(lambda params: loss.pair(params, noise)[1])(params)
+        fine = eqx.filter_value_and_grad(lambda params: loss.pair(params, noise)[0])(params)
+        return (value, gradient), fine, coarse
+
+    @eqx.filter_jit
+    def theirs(params, noise):
+        return eqx.filter_value_and_grad(lambda params: solved_by_diffrax(loss, params, noise, solver))(params)
+
+    alone, fine, coarse = ours(params)
+    assert_same(alone, theirs(params, noise))
+    assert_same(fine, alone)
+    assert_same(coarse, theirs(params, brownian.coarsen(noise)))
+
+
+def test_observed_states_are_those_of_diffrax(x64):
+    times = [0.25, 0.75, 1.0]
+    loss, params = neural_loss(jnp.float64, observation_times=times), neural_params(jnp.float64)
+    assert loss.terminal(jnp.zeros((3, 2)), params) == 6.0  # it sums over times and components
+    for level in (0, 2):
+        noise = loss.sample(jax.random.key(1), level)
+        np.testing.assert_allclose(
+            loss.loss(params, noise), solved_by_diffrax(loss, params, noise, diffrax.ItoMilstein(), times), rtol=1e-12
+        )
+        if level:
+            expected = loss.loss(params, noise), loss.loss(params, loss.coarsen(noise))
+            np.testing.assert_allclose(loss.pair(params, noise), expected, rtol=1e-12)
+
+
+def geometric_brownian_motion(solver, volatility=0.5):
+    return dmlmc.SDELoss(
+        drift=lambda t, y, params: params * y,
+        diffusion=lambda t, y, params: volatility * y[:, None],
+        terminal=lambda y, params: y[0],
+        y0=jnp.ones(1),
+        t1=1.0,
+        coarsest_steps=2,
+        noise_dim=1,
+        solver=solver,
+    )
+
+
+@pytest.mark.parametrize(("solver", "slope"), [(diffrax.ItoMilstein(), 2.0), (diffrax.Euler(), 1.0)])
+def test_strong_order_against_the_exact_solution(x64, solver, slope):
+    """Squared strong error and variance of D_l fall like 2^(-slope l), twice the solver's strong order."""
+    loss, rate, samples = geometric_brownian_motion(solver), jnp.array(0.1), 20_000
+    levels = np.arange(3, 8)
+
+    @eqx.filter_jit
+    def squares(level):
+        def one(key):
+            noise = loss.sample(key, level)
+            exact = jnp.exp(rate - 0.5**2 / 2 + 0.5 * brownian.path(noise)[-1, 0])
+            return (loss.loss(rate, noise) - exact) ** 2, loss.difference(rate, noise, level)
+
+        error, difference = jax.vmap(one)(jax.random.split(jax.random.key(level), samples))
+        return error, (difference - difference.mean()) ** 2
+
+    logs, deviations = [], []
+    for level in levels:
+        for_level = [np.asarray(x) for x in squares(int(level))]
+        logs.append([np.log2(x.mean()) for x in for_level])
+        deviations.append([x.std() / x.mean() / samples**0.5 / np.log(2) for x in for_level])
+    weights = (levels - levels.mean()) / np.sum((levels - levels.mean()) ** 2)
+    fitted = -weights @ np.array(logs)
+    error = np.sqrt(weights**2 @ np.array(deviations) ** 2)
+    # 2^-3 / 2 is the relative size of the next term in h at the coarsest level used.
+    assert np.all(np.abs(fitted - slope) < 4 * error + 0.03), (fitted, error)
+
+
+def test_noise_is_shared_between_the_paths_of_a_pair(x64):
+    """Without coupling the variance of D_l would not fall at all."""
+    loss = geometric_brownian_motion(None)
+    keys = jax.random.split(jax.random.key(0), 500)
+    coupled = jax.vmap(lambda key: loss.difference(jnp.array(0.1), loss.sample(key, 5), 5))(keys)
+    alone = jax.vmap(lambda key: loss.loss(jnp.array(0.1), loss.sample(key, 5)))(keys)
+    assert jnp.var(coupled) < 1e-3 * jnp.var(alone)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_the_dtype_is_that_of_y0(x64, dtype):
+    loss = neural_loss(dtype)
+    noise = loss.sample(jax.random.key(0), 1)
+    assert noise.dtype == dtype
+    assert loss.difference(neural_params(dtype), noise, 1).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"drift": 1.0}, TypeError, "drift must be a function"),
+        ({"diffusion": None}, TypeError, "diffusion must be a function"),
+        ({"terminal": "y"}, TypeError, "terminal must be a function"),
+        ({"y0": jnp.array(1.0)}, ValueError, r"y0 must be a vector of floats of shape \(dim,\)"),
+        ({"y0": jnp.ones((1, 1))}, ValueError, "y0 must be a vector"),
+        ({"y0": jnp.ones(0)}, ValueError, "y0 must be a vector"),
+        ({"y0": jnp.array([1])}, ValueError, "y0 must be a vector of floats"),
+        ({"y0": "one"}, TypeError, "y0 must be a vector of floats"),
+        ({"t1": 0.0}, ValueError, "t1 must be positive"),
+        ({"t1": float("inf")}, ValueError, "t1 must be finite"),
+        ({"coarsest_steps": 0}, ValueError, "coarsest_steps must be at least 1"),
+        ({"coarsest_steps": 2.0}, TypeError, "coarsest_steps must be an integer"),
+        ({"noise_dim": 0}, ValueError, "noise_dim must be at least 1"),
+        ({"solver": diffrax.Euler}, TypeError, "solver must be an instance"),
+        ({"solver": diffrax.Tsit5()}, TypeError, "solver must be an instance of a diffrax solver for SDEs"),
+        ({"solver": diffrax.SPaRK()}, ValueError, "needs Levy areas"),
+        ({"solver": diffrax.HalfSolver(diffrax.Euler())}, ValueError, "one step at a time"),
+        ({"observation_times": [0.3]}, ValueError, "multiples of t1 / coarsest_steps = 0.25"),
+        ({"observation_times": [0.5, 0.25]}, ValueError, "observation_times must increase"),
+        ({"observation_times": [0.0, 1.0]}, ValueError, "observation_times"),
+        ({"observation_times": [1.25]}, ValueError, "observation_times"),
+        ({"observation_times": []}, ValueError, "observation_times"),
+        ({"observation_times": 0.5}, ValueError, "observation_times"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, error, message):
+    good = {
+        "drift": lambda t, y, params: -y,
+        "diffusion": lambda t, y, params: jnp.ones((1, 1)),
+        "terminal": lambda y, params: y[0],
+        "y0": jnp.ones(1),
+        "t1": 1.0,
+        "coarsest_steps": 4,
+        "noise_dim": 1,
+    }
+    with pytest.raises(error, match=f"SDELoss: .*{message}"):
+        dmlmc.SDELoss(**{**good, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "shape"),
+    [
+        ("drift", lambda t, y, params: y[:1], r"\(2,\)"),
+        ("diffusion", lambda t, y, params: y, r"\(2, 2\)"),
+        ("terminal", lambda y, params: y, r"\(\)"),
+    ],
+)
+def test_a_function_that_returns_the_wrong_shape_is_named(name, function, shape):
+    loss = eqx.tree_at(lambda loss: getattr(loss, name), neural_loss(), function)
+    with pytest.raises(ValueError, match=f"SDELoss: {name} must return an array of shape {shape}"):
+        loss.loss(neural_params(), loss.sample(jax.random.key(0), 1))
+
+
+@pytest.mark.parametrize("shape", [(6, 2), (8, 1), (8,)])
+def test_noise_of_the_wrong_shape_is_named(shape):
+    with pytest.raises(ValueError, match=r"noise must have shape \(coarsest_steps"):
+        neural_loss().loss(neural_params(), jnp.ones(shape))
