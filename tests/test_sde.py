@@ -108,8 +108,8 @@ def geometric_brownian_motion(solver, volatility=0.5):
 @pytest.mark.parametrize(("solver", "slope"), [(diffrax.ItoMilstein(), 2.0), (diffrax.Euler(), 1.0)])
 def test_strong_order_against_the_exact_solution(x64, solver, slope):
     """Squared strong error and variance of D_l fall like 2^(-slope l), twice the solver's strong order."""
-    loss, rate, samples = geometric_brownian_motion(solver), jnp.array(0.1), 20_000
-    levels = np.arange(3, 8)
+    loss, rate, samples = geometric_brownian_motion(solver), jnp.array(0.1), 10_000
+    levels = np.arange(5, 10)  # fine enough for the next term in the step size to be lost in the standard error
 
     @eqx.filter_jit
     def squares(level):
@@ -129,8 +129,7 @@ def test_strong_order_against_the_exact_solution(x64, solver, slope):
     weights = (levels - levels.mean()) / np.sum((levels - levels.mean()) ** 2)
     fitted = -weights @ np.array(logs)
     error = np.sqrt(weights**2 @ np.array(deviations) ** 2)
-    # 2^-3 / 2 is the relative size of the next term in h at the coarsest level used.
-    assert np.all(np.abs(fitted - slope) < 4 * error + 0.03), (fitted, error)
+    assert np.all(np.abs(fitted - slope) < 4 * error), (fitted, error)
 
 
 def test_noise_is_shared_between_the_paths_of_a_pair(x64):
