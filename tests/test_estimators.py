@@ -144,8 +144,11 @@ def test_mlmc_and_naive_have_the_same_mean_gradient(x64):
     assert np.max(np.abs(offset / errors[0])) > 6  # level 0 alone is told apart
 
 
-def test_noise_is_fresh_for_every_step_level_and_seed():
-    estimator = dmlmc.mlmc(Spy(), small_plan(samples=(1, 1, 1)))
+@pytest.mark.parametrize(
+    "make", [lambda: dmlmc.mlmc(Spy(), small_plan(samples=(1, 1, 1))), lambda: dmlmc.naive(Spy(), 2, 1)]
+)
+def test_noise_is_fresh_for_every_step_level_and_seed(make):
+    estimator = make()
     zero = jnp.zeros(3)
     drawn = [
         float(component)

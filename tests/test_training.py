@@ -181,7 +181,7 @@ def test_a_diverging_run_names_method_seed_and_step():
     estimator = dmlmc.naive(QUADRATIC, 0, 1)
     # x -> (1 - 1e10) x overflows float32 (3e38) in its fourth step, so the gradient of step 4 is the first to show it.
     with pytest.raises(dmlmc.DivergenceError, match="naive, seed 0: the gradient is not finite at step 4"):
-        run(estimator=estimator, optimiser=optax.sgd(1e10), validation=None)
+        run(estimator=estimator, optimiser=optax.sgd(1e10), validation=None, chunk_steps=23, evaluate_every=23)
 
 
 def test_a_validation_loss_that_is_not_finite_stops_the_run():
