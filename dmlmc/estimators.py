@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -58,7 +59,7 @@ def naive(loss: MultilevelLoss, level: int, samples: int, *, c: float = 1.0) -> 
     level = integer("naive: level", level, minimum=0)
     samples = integer("naive: samples", samples, minimum=1)
     span = level_cost(level, positive("naive: c", c))
-    gradient = _mean_gradient(loss.loss, loss, level, samples)
+    gradient = _mean_gradient(loss.losses, loss, level, samples)
 
     def init(params):
         _check_params("naive", params)
@@ -107,7 +108,7 @@ def delayed_mlmc(loss: MultilevelLoss, plan: Plan) -> GradientEstimator:
     """
     _check_loss("delayed_mlmc", loss)
     _check_plan("delayed_mlmc", plan)
-    gradients = [_mean_gradient(_difference(loss, l), loss, l, n) for l, n in enumerate(plan.samples)]
+    gradients = [_mean_gradient(partial(loss.differences, level=l), loss, l, n) for l, n in enumerate(plan.samples)]
     stale_levels = [level for level, period in enumerate(plan.periods) if period > 1]
 
     def init(params):
@@ -135,18 +136,32 @@ def delayed_mlmc(loss: MultilevelLoss, plan: Plan) -> GradientEstimator:
     return GradientEstimator(init, _traced_step(estimate), "delayed MLMC", plan.work, plan.span)
 
 
-def _difference(loss: MultilevelLoss, level: int):
-    return lambda params, noise: loss.difference(params, noise, level)
-
-
 def _mean_gradient(function, loss: MultilevelLoss, level: int, samples: int):
-    """``gradient(params, key)`` of the mean of ``function(params, noise)`` over fresh noise."""
+    """``gradient(params, key)`` of the mean of ``function(params, noises)`` over fresh noise."""
+    chunks = math.ceil(samples / (loss.samples_at_once(level) or samples))
+    at_once = math.ceil(samples / chunks)
+    # The last chunk is filled up by repeating a sample, without weight.
+    index = np.arange(chunks * at_once)
+    source, weights = np.minimum(index, samples - 1), (index < samples) / samples
 
-    def mean(params, key):
-        noise = jax.vmap(lambda sample_key: loss.sample(sample_key, level))(jr.split(key, samples))
-        return jnp.mean(jax.vmap(lambda sample_noise: function(params, sample_noise))(noise))
+    @eqx.filter_grad
+    def gradient_of_chunk(params, keys, weights):
+        losses = function(params, loss.batch(keys, level))
+        return jnp.dot(weights.astype(losses.dtype), losses)
 
-    return eqx.filter_grad(mean)
+    def gradient(params, key):
+        # Forward and backward pass of a chunk follow each other, so its intermediates are still in the cache.
+        inputs = (
+            jr.split(key, samples)[source].reshape(chunks, at_once),
+            jnp.asarray(weights).reshape(chunks, at_once),
+        )
+        zeros = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
+        total, _ = jax.lax.scan(
+            lambda total, chunk: (jax.tree.map(jnp.add, total, gradient_of_chunk(params, *chunk)), None), zeros, inputs
+        )
+        return total
+
+    return gradient
 
 
 def _traced_step(estimate):

@@ -20,9 +20,10 @@ from dmlmc.rates import Rates
 class MultilevelLoss(eqx.Module):
     """The interface of a loss that is simulated at levels 0, 1, 2, ...
 
-    Subclasses implement ``sample``, ``coarsen`` and ``loss`` for *one* sample; batching is done by the
-    estimators. ``noise`` is any PyTree and has to tell its own level, for instance by its shape. A subclass
-    that can walk the two paths of a coupled pair together also overrides ``pair``.
+    Subclasses implement ``sample``, ``coarsen`` and ``loss`` for *one* sample. ``noise`` is any PyTree and has to
+    tell its own level, for instance by its shape. A subclass that can walk the two paths of a coupled pair together
+    also overrides ``pair``. Estimators ask for batches; a subclass that can do better than ``jax.vmap`` of these
+    methods overrides ``losses`` and ``pairs``.
 
     A hierarchy that is no SDE, the square of a mean estimated from ``2^level`` inner samples:
 
@@ -56,11 +57,36 @@ class MultilevelLoss(eqx.Module):
         """Fine and coarse loss of one coupled pair, both on the same noise."""
         return self.loss(params, noise), self.loss(params, self.coarsen(noise))
 
+    def samples_at_once(self, level: int) -> int | None:
+        """How many samples of a batch to differentiate together, ``None`` for all: a matter of speed and memory only.
+
+        A loss with a long chain of steps wants the whole batch in each of them. One that is wide by itself is
+        faster in pieces that fit the processor's cache.
+        """
+        del level
+        return None
+
     def difference(self, params: Any, noise: Any, level: int) -> Array:
-        """The coupled difference ``D_l = F_l - F_(l-1)`` of one sample, with ``F_(-1) = 0``."""
+        """The coupled difference of one sample."""
+        return self.differences(params, jax.tree.map(lambda leaf: leaf[None], noise), level)[0]
+
+    def batch(self, keys: Array, level: int) -> Any:
+        """The noise of a batch, one sample for each key, with a leading sample axis."""
+        return jax.vmap(lambda key: self.sample(key, level))(keys)
+
+    def losses(self, params: Any, noises: Any) -> Array:
+        """The losses of a batch."""
+        return jax.vmap(lambda noise: self.loss(params, noise))(noises)
+
+    def pairs(self, params: Any, noises: Any) -> tuple[Array, Array]:
+        """The fine and the coarse losses of a batch of coupled pairs."""
+        return jax.vmap(lambda noise: self.pair(params, noise))(noises)
+
+    def differences(self, params: Any, noises: Any, level: int) -> Array:
+        """The coupled differences ``D_l = F_l - F_(l-1)`` of a batch, with ``F_(-1) = 0``."""
         if level == 0:
-            return self.loss(params, noise)
-        fine, coarse = self.pair(params, noise)
+            return self.losses(params, noises)
+        fine, coarse = self.pairs(params, noises)
         return fine - coarse
 
 
@@ -110,22 +136,28 @@ class QuadraticLoss(MultilevelLoss):
         return self.L * sum(2.0 ** (-self.rates.d * k) for k in range(level + 1))
 
 
-def mean_loss(loss: MultilevelLoss, params: Any, level: int, samples: int, key: Array, *, chunk: int = 256) -> Array:
+def mean_loss(
+    loss: MultilevelLoss, params: Any, level: int, samples: int, key: Array, *, chunk: int | None = None
+) -> Array:
     """Monte Carlo mean of the loss at a level: the same key gives the same noise, whatever the parameters.
 
     This is the validation loss: ``validation=lambda params: dmlmc.mean_loss(loss, params, 6, 4096, key)``.
-    Noise is drawn and used ``chunk`` samples at a time, so memory does not grow with ``samples``.
+    Noise is drawn and used ``chunk`` samples at a time, so memory does not grow with ``samples``; by default as
+    many as the loss asks for by ``samples_at_once``, or else 256.
 
     >>> quadratic = QuadraticLoss(dimension=1, L=2.0, M=1e-12, rates=Rates(b=1.8, c=1.0, d=1.0))
     >>> round(float(mean_loss(quadratic, jnp.ones(1), 1, 1000, jr.key(0))), 4)
     1.5
     """
     samples = integer("mean_loss: samples", samples, minimum=1)
-    chunk = integer("mean_loss: chunk", chunk, minimum=1)
     level = integer("mean_loss: level", level, minimum=0)
-    losses = jax.lax.map(
-        lambda sample_key: loss.loss(params, loss.sample(sample_key, level)),
-        jr.split(key, samples),
-        batch_size=min(chunk, samples),
-    )
-    return jnp.mean(losses)
+    chunk = loss.samples_at_once(level) or 256 if chunk is None else integer("mean_loss: chunk", chunk, minimum=1)
+    keys = jr.split(key, samples)
+
+    def total(keys):
+        return jnp.sum(loss.losses(params, loss.batch(keys, level)))
+
+    whole = samples - samples % chunk
+    totals = jax.lax.map(total, keys[:whole].reshape(-1, chunk))
+    rest = total(keys[whole:]) if whole < samples else 0.0
+    return (jnp.sum(totals) + rest) / samples

@@ -73,7 +73,17 @@ def test_the_library_names_no_device():
 
 def test_modules_import_only_what_stands_above_them():
     order = ["_checks", "rates", "allocation", "schedule", "brownian", "losses", "milstein", "sde"]
-    order += ["checkpoint", "estimators", "program", "training"]
+    order += [
+        "black_scholes",
+        "hedging",
+        "checkpoint",
+        "estimators",
+        "program",
+        "training",
+        "comparison",
+        "plots",
+        "reproduce",
+    ]
     modules = {file.stem for file in (ROOT / "dmlmc").glob("*.py")} - {"__init__"}
     assert modules == set(order)
     for position, name in enumerate(order):

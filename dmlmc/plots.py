@@ -1,0 +1,90 @@
+"""Tidy tables in, figures out. Each method has one colour and one line style everywhere."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+_COLOURS = sns.color_palette("colorblind")
+COLOURS = {"naive": _COLOURS[7], "MLMC": _COLOURS[1], "delayed MLMC": _COLOURS[0]}
+STYLES = {"naive": ":", "MLMC": "--", "delayed MLMC": "-"}
+AXES = {
+    "work": "cumulative work [level-0 paths]",
+    "span": "cumulative span [level-0 paths]",
+    "step": "iterations",
+    "seconds": "seconds of training, all seeds",
+}
+
+
+def learning_curves(record: pd.DataFrame, costs: Sequence[str], *, floor: float | None = None) -> Figure:
+    """Loss against each of ``costs``, a panel each: mean and standard deviation over seeds, log scales.
+
+    ``floor`` draws the loss that cannot be expected to be beaten by much.
+    """
+    with sns.axes_style("whitegrid"):
+        figure, axes = plt.subplots(1, len(costs), figsize=(4.2 * len(costs), 3.6), sharey=True, squeeze=False)
+    for axis, cost in zip(axes[0], costs, strict=True):
+        for method, runs in record.groupby("method", sort=False):
+            by_step = runs[runs.step > 0].groupby("step")
+            at, mean, deviation = by_step[cost].first(), by_step.loss.mean(), by_step.loss.std(ddof=1).fillna(0.0)
+            colour = COLOURS[str(method)]
+            axis.plot(at, mean, STYLES[str(method)], color=colour, label=method)
+            axis.fill_between(at, np.maximum(mean - deviation, mean / 10), mean + deviation, color=colour, alpha=0.2)
+        if floor is not None:
+            axis.axhline(floor, color="black", linewidth=0.8, label="Black-Scholes hedge")
+        axis.set(xscale="log", yscale="log", xlabel=AXES[cost])
+    axes[0, 0].set_ylabel("validation loss")
+    axes[0, 0].legend(frameon=True)
+    figure.tight_layout()
+    return figure
+
+
+def hedge_ratios(curves: pd.DataFrame, living: pd.DataFrame) -> Figure:
+    """Learned hedge ratios beside the Black-Scholes delta, a panel per time.
+
+    ``curves`` has the columns ``t, s, source, seed, ratio``; ``living`` has ``t, low, high``, the prices between which
+    nine paths in ten are at that time, shaded.
+    """
+    times = sorted(curves.t.unique())
+    with sns.axes_style("whitegrid"):
+        figure, axes = plt.subplots(1, len(times), figsize=(3.8 * len(times), 3.4), sharey=True, squeeze=False)
+    for axis, t in zip(axes[0], times, strict=True):
+        here = living[living.t == t].iloc[0]
+        axis.axvspan(here.low, here.high, color="0.92", zorder=0, label="nine paths in ten")
+        for source, rows in curves[curves.t == t].groupby("source", sort=False):
+            by_price = rows.groupby("s").ratio
+            mean, deviation = by_price.mean(), by_price.std(ddof=1).fillna(0.0)
+            colour = COLOURS.get(str(source), "black")
+            axis.plot(mean.index, mean, STYLES.get(str(source), "-"), color=colour, label=source)
+            axis.fill_between(mean.index, mean - deviation, mean + deviation, color=colour, alpha=0.2)
+        axis.set(title=f"t = {t:g}", xlabel="price s", xlim=(rows.s.min(), rows.s.max()))
+    axes[0, 0].set_ylabel("hedge ratio H(t, s)")
+    axes[0, -1].legend(frameon=True, loc="lower right")
+    figure.tight_layout()
+    return figure
+
+
+def option_prices(prices: pd.DataFrame, marks: dict[str, float]) -> Figure:
+    """The learned p0 of every seed, by method, with reference values drawn as lines."""
+    with sns.axes_style("whitegrid"):
+        figure, axis = plt.subplots(figsize=(5.2, 2.4))
+    sns.stripplot(prices, x="price", y="method", hue="method", palette=COLOURS, ax=axis, size=5, legend=False)
+    for (name, value), style in zip(marks.items(), ("-", "--", ":"), strict=False):
+        axis.axvline(value, color="black", linestyle=style, linewidth=1, label=name)
+    axis.set(xlabel="price p0 of the option", ylabel="", xlim=(0, None))
+    axis.legend(frameon=True, loc="center")
+    figure.tight_layout()
+    return figure
+
+
+def save_figure(figure: Figure, directory: Any, name: str) -> None:
+    """Write ``name.pdf`` and ``name.png`` to a directory."""
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    figure.savefig(directory / f"{name}.pdf", metadata={"CreationDate": None})
+    figure.savefig(directory / f"{name}.png", dpi=150)
