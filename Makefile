@@ -27,17 +27,16 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	fi
 	@touch $@
 
-test: setup  ## run the tests (minutes)
-	$(RUN) -m pytest
+test: setup  ## run the tests and the notebooks (minutes)
+	$(RUN) -m pytest -n auto --dist loadfile
 
-reproduce: setup  ## rerun every figure and table of the paper
-	@echo "make reproduce: the notebooks are not here yet, so there is nothing to rerun"; exit 1
+reproduce: setup  ## rerun the notebooks at the paper's size and redraw figures/
+	$(RUN) -m dmlmc.reproduce --profile paper
 
-quick: setup  ## the same at small size
-	@echo "make quick: the notebooks are not here yet, so there is nothing to rerun"; exit 1
+quick: setup  ## rerun the notebooks at small size, into figures/quick/
+	$(RUN) -m dmlmc.reproduce --profile quick
 
 lab: setup  ## open JupyterLab on the notebooks
-	@ls notebooks/*.ipynb >/dev/null 2>&1 || { echo "make lab: the notebooks are not here yet"; exit 1; }
 	$(RUN) -m jupyterlab notebooks
 
 bench: setup  ## measure compile time and seconds per step, and write figures/data/benchmarks.json

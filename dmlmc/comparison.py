@@ -33,7 +33,7 @@ def compare(
     keys: Array,
     *,
     validation: Callable[[Any], Array],
-    evaluations: int = 20,
+    evaluate_every: int,
     devices: Sequence[jax.Device] | None = None,
     progress: bool = True,
 ) -> tuple[dict[str, Any], pd.DataFrame]:
@@ -52,7 +52,7 @@ def compare(
             keys,
             params_per_seed=True,
             validation=validation,
-            evaluate_every=max(1, steps // evaluations),
+            evaluate_every=evaluate_every,
             devices=devices,
             progress=progress,
         )
@@ -136,11 +136,11 @@ def common_targets(record: pd.DataFrame, count: int = 4) -> list[float]:
 
 
 def comparison_table(record: pd.DataFrame, targets: Sequence[float]) -> pd.DataFrame:
-    """For each target loss: mean span and work that each method needs, and the paired ratios MLMC over delayed."""
+    """For each target loss: mean span, work and seconds that each method needs, and the ratios MLMC over delayed."""
     rows = []
     for target in targets:
         row: dict[str, Any] = {"loss": target}
-        for cost in ("span", "work"):
+        for cost in ("span", "work", "seconds"):
             needed = cost_to_reach(record, target, cost)
             row |= {f"{cost}, {method}": needed[method].mean() for method in record.method.unique()}
             row[f"{cost} ratio"] = ratio_to_reach(record, target, cost)
@@ -152,7 +152,7 @@ def summarise(record: pd.DataFrame, targets: Sequence[float], **facts: Any) -> d
     """What the comparison found, ready for JSON: the given facts, and the paired ratios at each target loss."""
     found = []
     for target in targets:
-        costs = {cost: cost_to_reach(record, target, cost) for cost in ("span", "work")}
+        costs = {cost: cost_to_reach(record, target, cost) for cost in ("span", "work", "seconds")}
         needed = {cost: values.groupby(level="method").mean().to_dict() for cost, values in costs.items()}
         ratios = {f"{cost}_ratio": ratio_to_reach(record, target, cost)._asdict() for cost in costs}
         found.append({"loss": target, **ratios, **needed})

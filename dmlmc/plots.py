@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 _COLOURS = sns.color_palette("colorblind")
 COLOURS = {"naive": _COLOURS[7], "MLMC": _COLOURS[1], "delayed MLMC": _COLOURS[0]}
 STYLES = {"naive": ":", "MLMC": "--", "delayed MLMC": "-"}
+WIDTHS = {"naive": 3.0, "MLMC": 2.2, "delayed MLMC": 1.4}  # curves that lie on each other can still be told apart
 AXES = {
     "work": "cumulative work [level-0 paths]",
     "span": "cumulative span [level-0 paths]",
@@ -24,7 +25,7 @@ AXES = {
 def learning_curves(record: pd.DataFrame, costs: Sequence[str], *, floor: float | None = None) -> Figure:
     """Loss against each of ``costs``, a panel each: mean and standard deviation over seeds, log scales.
 
-    ``floor`` draws the loss that cannot be expected to be beaten by much.
+    ``floor``, the loss that cannot be expected to be beaten by much, is told in the legend: it may lie decades below.
     """
     with sns.axes_style("whitegrid"):
         figure, axes = plt.subplots(1, len(costs), figsize=(4.2 * len(costs), 3.6), sharey=True, squeeze=False)
@@ -33,13 +34,11 @@ def learning_curves(record: pd.DataFrame, costs: Sequence[str], *, floor: float 
             by_step = runs[runs.step > 0].groupby("step")
             at, mean, deviation = by_step[cost].first(), by_step.loss.mean(), by_step.loss.std(ddof=1).fillna(0.0)
             colour = COLOURS[str(method)]
-            axis.plot(at, mean, STYLES[str(method)], color=colour, label=method)
+            axis.plot(at, mean, STYLES[str(method)], color=colour, linewidth=WIDTHS[str(method)], label=method)
             axis.fill_between(at, np.maximum(mean - deviation, mean / 10), mean + deviation, color=colour, alpha=0.2)
-        if floor is not None:
-            axis.axhline(floor, color="black", linewidth=0.8, label="Black-Scholes hedge")
         axis.set(xscale="log", yscale="log", xlabel=AXES[cost])
     axes[0, 0].set_ylabel("validation loss")
-    axes[0, 0].legend(frameon=True)
+    axes[0, 0].legend(frameon=True, loc="lower left", title=None if floor is None else f"floor: {floor:.1e}")
     figure.tight_layout()
     return figure
 
@@ -60,7 +59,8 @@ def hedge_ratios(curves: pd.DataFrame, living: pd.DataFrame) -> Figure:
             by_price = rows.groupby("s").ratio
             mean, deviation = by_price.mean(), by_price.std(ddof=1).fillna(0.0)
             colour = COLOURS.get(str(source), "black")
-            axis.plot(mean.index, mean, STYLES.get(str(source), "-"), color=colour, label=source)
+            style, width = STYLES.get(str(source), "-"), WIDTHS.get(str(source), 1.4)
+            axis.plot(mean.index, mean, style, color=colour, linewidth=width, label=source)
             axis.fill_between(mean.index, mean - deviation, mean + deviation, color=colour, alpha=0.2)
         axis.set(title=f"t = {t:g}", xlabel="price s", xlim=(rows.s.min(), rows.s.max()))
     axes[0, 0].set_ylabel("hedge ratio H(t, s)")
@@ -72,12 +72,12 @@ def hedge_ratios(curves: pd.DataFrame, living: pd.DataFrame) -> Figure:
 def option_prices(prices: pd.DataFrame, marks: dict[str, float]) -> Figure:
     """The learned p0 of every seed, by method, with reference values drawn as lines."""
     with sns.axes_style("whitegrid"):
-        figure, axis = plt.subplots(figsize=(5.2, 2.4))
+        figure, axis = plt.subplots(figsize=(5.6, 2.6))
     sns.stripplot(prices, x="price", y="method", hue="method", palette=COLOURS, ax=axis, size=5, legend=False)
     for (name, value), style in zip(marks.items(), ("-", "--", ":"), strict=False):
         axis.axvline(value, color="black", linestyle=style, linewidth=1, label=name)
-    axis.set(xlabel="price p0 of the option", ylabel="", xlim=(0, None))
-    axis.legend(frameon=True, loc="center")
+    axis.set(xlabel="price p0 of the option", ylabel="")
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(marks), frameon=False)
     figure.tight_layout()
     return figure
 

@@ -16,7 +16,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "level0_samples": 512,
         "steps": 800,
         "delayed_steps": 4000,
-        "evaluations": 40,
+        "evaluate_every": 50,
         "validation_paths": 2048,
         "final_paths": 16384,
         "output": "../figures",

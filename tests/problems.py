@@ -1,5 +1,6 @@
 """Small problems that several test files share."""
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -29,3 +30,18 @@ def neural_loss(dtype=jnp.float32, **options):
 def neural_params(dtype=jnp.float32):
     network = eqx.nn.MLP(2, 2, 4, 1, jax.nn.softplus, key=jax.random.key(7), dtype=dtype)
     return Neural(network, jnp.array([0.3, 0.4], dtype))
+
+
+class StoredPath(diffrax.AbstractBrownianPath):
+    """A Brownian path known at the points of a uniform grid, for diffrax's own solve."""
+
+    values: jax.Array
+    t1: float
+    t0: float = 0.0
+    levy_area: type = eqx.field(default=diffrax.BrownianIncrement, static=True)
+
+    def evaluate(self, t0, t1=None, left=True, use_levy=False):
+        def at(t):
+            return self.values[jnp.round(t / self.t1 * (self.values.shape[0] - 1)).astype(int)]
+
+        return at(t1) - at(t0)

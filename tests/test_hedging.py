@@ -1,7 +1,5 @@
 """The hedging problem: its two formulations against each other, against diffrax, and against Black-Scholes."""
 
-import dataclasses
-
 import diffrax
 import equinox as eqx
 import jax
@@ -10,37 +8,15 @@ import jax.random as jr
 import numpy as np
 import optax
 import pytest
-from scipy import integrate, stats
 
 import dmlmc
-from dmlmc import brownian, hedging
+from dmlmc import black_scholes, brownian, hedging
+from tests.problems import StoredPath
 
 MARKETS = [
-    hedging.Market(),
-    hedging.Market(drift=-0.3, volatility=0.4, strike=1.1, spot=1.2, maturity=0.5),
+    black_scholes.Market(),
+    black_scholes.Market(drift=-0.3, volatility=0.4, strike=1.1, spot=1.2, maturity=0.5),
 ]
-
-
-class StoredPath(diffrax.AbstractBrownianPath):
-    """Brownian motion that is known at the points of a grid and asked for nothing else."""
-
-    values: jax.Array
-    step: float
-    levy_area = diffrax.BrownianIncrement
-
-    @property
-    def t0(self):
-        return 0.0
-
-    @property
-    def t1(self):
-        return self.step * (self.values.shape[0] - 1)
-
-    def evaluate(self, t0, t1=None, left=True, use_levy=False):
-        def at(t):
-            return self.values[jnp.round(t / self.step).astype(int)]
-
-        return at(t0) if t1 is None else at(t1) - at(t0)
 
 
 def assert_trees_close(actual, expected, rtol):
@@ -94,7 +70,7 @@ def test_gradient_against_finite_differences(x64, make):
 
 @pytest.mark.parametrize("printed_drift", [False, True])
 def test_generic_against_diffrax(x64, printed_drift):
-    market, level = hedging.Market(drift=0.7, volatility=0.8, strike=1.5), 2
+    market, level = black_scholes.Market(drift=0.7, volatility=0.8, strike=1.5), 2
     loss = hedging.hedging_loss(market, printed_drift=printed_drift)
     params = hedging.initial_params(jr.key(0), market)
     noise = loss.sample(jr.key(1), level)
@@ -108,7 +84,7 @@ def test_generic_against_diffrax(x64, printed_drift):
         change = market.volatility * y[0]
         return jnp.array([[change], [params.network(jnp.array([t, y[0]])) * change]])
 
-    control = StoredPath(brownian.path(noise), market.maturity / steps)
+    control = StoredPath(brownian.path(noise), market.maturity)
     terms = diffrax.MultiTerm(diffrax.ODETerm(drift), diffrax.ControlTerm(diffusion, control))
     solution = diffrax.diffeqsolve(
         terms,
@@ -124,46 +100,13 @@ def test_generic_against_diffrax(x64, printed_drift):
     np.testing.assert_allclose(loss.loss(params, noise), expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("market", MARKETS)
-def test_closed_forms_against_quadrature(x64, market):
-    def mean_payoff(drift, spot, left):
-        def integrand(z):
-            exponent = (drift - market.volatility**2 / 2) * left + market.volatility * np.sqrt(left) * z
-            return max(spot * np.exp(exponent) - market.strike, 0.0) * stats.norm.pdf(z)
-
-        kink = (np.log(market.strike / spot) - (drift - market.volatility**2 / 2) * left) / market.volatility
-        return integrate.quad(integrand, kink / np.sqrt(left), 12.0, epsabs=1e-13, epsrel=1e-12)[0]
-
-    T = market.maturity
-    np.testing.assert_allclose(hedging.expected_payoff(market), mean_payoff(market.drift, market.spot, T), rtol=1e-9)
-    np.testing.assert_allclose(hedging.black_scholes_price(market), mean_payoff(0.0, market.spot, T), rtol=1e-9)
-    for t, s in ((0.0, market.spot), (0.6 * T, 0.8 * market.strike), (0.9 * T, 1.3 * market.strike)):
-        step = 1e-4 * s
-        slope = (mean_payoff(0.0, s + step, T - t) - mean_payoff(0.0, s - step, T - t)) / (2 * step)
-        np.testing.assert_allclose(hedging.black_scholes_delta(market, t, s), slope, rtol=1e-5)
-
-
-def test_paper_numbers():
-    assert hedging.black_scholes_price(hedging.Market()) == pytest.approx(0.1099, abs=5e-5)
-    assert hedging.expected_payoff(hedging.Market()) == pytest.approx(0.9589, abs=5e-5)
-
-
-def test_delta_at_the_edges():
-    market = hedging.Market()
-    delta = lambda t, s: hedging.black_scholes_delta(market, t, s)  # noqa: E731
-    times, prices = jnp.array([1.0, 1.0, 1.0, 0.5, 1.0]), jnp.array([2.0, 3.0, 4.0, 0.0, 0.0])
-    assert delta(times, prices).tolist() == [0.0, 0.5, 1.0, 0.0, 0.0]
-    for derivative in (jax.grad(delta, 0), jax.grad(delta, 1)):
-        assert np.all(np.isfinite(jax.vmap(derivative)(times, prices)))
-
-
 def test_black_scholes_hedge_is_the_floor_and_falls_at_rate_three_halves(x64):
     # With a smooth delta the squared error of Milstein would fall like dt^2. The kink of the payoff makes the third
     # derivative of the value blow up: E|L1 L1 G|^2 grows like 1/(T - t)^(3/2), and the sum of dt^3 over steps, so
     # weighted, is of order dt^(3/2).
-    market = hedging.Market(drift=0.1, volatility=0.2, strike=1.0)
+    market = black_scholes.Market(drift=0.1, volatility=0.2, strike=1.0)
     loss = hedging.FastHedgingLoss(market)
-    floor = hedging.HedgingParams(hedging.BlackScholesHedge(market), jnp.array(hedging.black_scholes_price(market)))
+    floor = hedging.black_scholes_params(market)
     levels, samples = np.arange(2, 7), 4096
     means, errors = [], []
     for level in levels:
@@ -173,17 +116,11 @@ def test_black_scholes_hedge_is_the_floor_and_falls_at_rate_three_halves(x64):
     weights = (levels - levels.mean()) / np.sum((levels - levels.mean()) ** 2)
     slope = -weights @ np.log2(means)
     error = np.sqrt(np.sum((weights * np.array(errors) / np.log(2)) ** 2))
-    assert error < 0.1
-    assert abs(slope - 1.5) < 4 * error + 0.1
+    assert abs(slope - 1.5) < 4 * error < 0.3, (slope, error)
 
 
-def test_settings_are_checked():
-    for wrong in ({"volatility": 0.0}, {"strike": -1.0}, {"drift": float("nan")}, {"maturity": float("inf")}):
-        with pytest.raises(ValueError, match="Market: " + next(iter(wrong))):
-            hedging.Market(**wrong)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        hedging.Market().drift = 2.0
-    with pytest.raises(ValueError, match="rows"):
+def test_a_bad_number_of_rows_is_named():
+    with pytest.raises(ValueError, match="FastHedgingLoss: rows must be at least 1"):
         hedging.FastHedgingLoss(rows=0)
 
 
@@ -221,3 +158,40 @@ def test_a_short_training_lowers_the_loss(method, paper_rates):
     assert record["method"].unique().tolist() == [method]
     before, after = (record[record["step"] == step]["loss"].to_numpy() for step in (0, 100))
     assert np.all(after < 0.8 * before)
+
+
+def test_curves_hold_every_method_and_seed_and_the_delta():
+    market = black_scholes.Market()
+    trained = {"MLMC": eqx.filter_vmap(lambda key: hedging.initial_params(key, market))(jr.split(jr.key(0), 3))}
+    curves = hedging.hedge_curves(market, trained, [0.2, 0.7])
+    assert curves.groupby("source").seed.nunique().to_dict() == {"Black-Scholes delta": 1, "MLMC": 3}
+    row = curves[(curves.source == "MLMC") & (curves.seed == 1) & (curves.t == 0.7)].iloc[10]
+    network = hedging.initial_params(jr.split(jr.key(0), 3)[1], market).network
+    assert row.ratio == pytest.approx(float(network(jnp.array([0.7, row.s]))), rel=1e-5)
+    exact = curves[curves.source == "Black-Scholes delta"]
+    np.testing.assert_allclose(
+        exact.ratio, black_scholes.black_scholes_delta(market, exact.t.values, exact.s.values), rtol=1e-5
+    )
+
+
+def test_final_losses_come_with_a_standard_error_that_holds():
+    """Means on independent paths differ by as much as their standard errors say."""
+    loss = hedging.FastHedgingLoss(black_scholes.Market(volatility=0.3, strike=1.0))
+    trained = {"naive": eqx.filter_vmap(hedging.initial_params)(jr.split(jr.key(0), 2))}
+    one, other = (hedging.final_losses(loss, trained, 0, 4096, jr.key(seed)).loc["naive"] for seed in (1, 2))
+    assert abs(one.loss - other.loss) < 4 * np.hypot(one["standard error"], other["standard error"])
+    assert 0 < one["standard error"] < 0.2 * one.loss
+    by_hand = [
+        float(
+            dmlmc.mean_loss(
+                loss,
+                jax.tree.map(lambda x, i=i: x[i] if eqx.is_array(x) else x, trained["naive"]),
+                0,
+                20_000,
+                jr.key(3),
+            )
+        )
+        for i in (0, 1)
+    ]
+    assert one.loss == pytest.approx(np.mean(by_hand), abs=4 * one["standard error"])
+    assert one["deviation over seeds"] == pytest.approx(np.std(by_hand, ddof=1), rel=0.5)

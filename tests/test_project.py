@@ -1,6 +1,7 @@
 """The repo around the library: pins that agree, clean code, a Makefile and a README that keep their word."""
 
 import importlib.metadata
+import json
 import os
 import re
 import shutil
@@ -145,6 +146,17 @@ def test_the_code_of_the_readme_runs_and_prints_what_it_says(capsys):
         exec(block, scope)
     promised = re.findall(r"print\(.+\)  # (.+)", "".join(blocks))
     assert promised and capsys.readouterr().out.splitlines() == promised
+
+
+def test_the_readme_tells_the_ratios_that_were_measured():
+    found = json.loads((ROOT / "figures" / "data" / "deep_hedging.json").read_text())
+    assert found["profile"] == "paper" and found["seeds"] == 10
+    span, work = (
+        sum(target[f"{cost}_ratio"]["mean"] for target in found["targets"]) / len(found["targets"])
+        for cost in ("span", "work")
+    )
+    text = " ".join((ROOT / "README.md").read_text().split())
+    assert f"needs {span:.0f} times less span and {work:.1f} times less work than MLMC" in text
 
 
 def test_every_path_that_the_readme_names_exists():

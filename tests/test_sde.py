@@ -7,7 +7,7 @@ import pytest
 
 import dmlmc
 from dmlmc import brownian
-from tests.problems import neural_loss, neural_params
+from tests.problems import StoredPath, neural_loss, neural_params
 
 SOLVERS = [
     diffrax.ItoMilstein(),
@@ -17,21 +17,6 @@ SOLVERS = [
     diffrax.Heun(),
     diffrax.ReversibleHeun(),
 ]
-
-
-class StoredPath(diffrax.AbstractBrownianPath):
-    """A Brownian path known at the points of a uniform grid, for diffrax's own solve."""
-
-    values: jax.Array
-    t1: float
-    t0: float = 0.0
-    levy_area: type = eqx.field(default=diffrax.BrownianIncrement, static=True)
-
-    def evaluate(self, t0, t1=None, left=True, use_levy=False):
-        def at(t):
-            return self.values[jnp.round(t / self.t1 * (self.values.shape[0] - 1)).astype(int)]
-
-        return at(t1) - at(t0)
 
 
 def solved_by_diffrax(loss, params, noise, solver, times=None):
