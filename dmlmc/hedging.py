@@ -188,11 +188,16 @@ def hedge_curves(market: Market, trained: dict[str, HedgingParams], times: Seque
         inputs = jnp.stack([jnp.full(prices.shape, t), jnp.asarray(prices)], axis=1)
         ratios = {"Black-Scholes delta": jax.vmap(BlackScholesHedge(market))(inputs)[None]}
         for method, params in trained.items():
-            ratios[method] = eqx.filter_vmap(lambda network, inputs=inputs: jax.vmap(network)(inputs))(params.network)
+            ratios[method] = _on_every_input(params.network, inputs)
         for source, by_seed in ratios.items():
             for seed, ratio in enumerate(np.asarray(by_seed)):
                 rows.append(pd.DataFrame({"t": t, "s": prices, "source": source, "seed": seed, "ratio": ratio}))
     return pd.concat(rows, ignore_index=True)
+
+
+@eqx.filter_jit
+def _on_every_input(networks: Callable[[Array], Array], inputs: Array) -> Array:
+    return eqx.filter_vmap(lambda network: jax.vmap(network)(inputs))(networks)
 
 
 def final_losses(

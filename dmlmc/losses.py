@@ -152,12 +152,15 @@ def mean_loss(
     samples = integer("mean_loss: samples", samples, minimum=1)
     level = integer("mean_loss: level", level, minimum=0)
     chunk = loss.samples_at_once(level) or 256 if chunk is None else integer("mean_loss: chunk", chunk, minimum=1)
-    keys = jr.split(key, samples)
+    return _mean_loss(loss, params, level, samples, key, chunk)
 
+
+@eqx.filter_jit
+def _mean_loss(loss: MultilevelLoss, params: Any, level: int, samples: int, key: Array, chunk: int) -> Array:
     def total(keys):
         return jnp.sum(loss.losses(params, loss.batch(keys, level)))
 
-    whole = samples - samples % chunk
+    keys, whole = jr.split(key, samples), samples - samples % chunk
     totals = jax.lax.map(total, keys[:whole].reshape(-1, chunk))
     rest = total(keys[whole:]) if whole < samples else 0.0
     return (jnp.sum(totals) + rest) / samples

@@ -16,9 +16,9 @@ PAPER: dict[str, dict[str, Any]] = {
         "level0_samples": 512,
         "steps": 800,
         "delayed_steps": 4000,
-        "evaluate_every": 50,
+        "evaluate_every": 80,
         "validation_paths": 2048,
-        "final_paths": 16384,
+        "final_paths": 8192,
         "output": "../figures",
     },
 }
