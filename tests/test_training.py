@@ -133,7 +133,6 @@ test_training.run(directory={str(tmp_path)!r}, checkpoint_every=3)
         ({"validation": lambda params: QUADRATIC.mean(params, 1)}, "validation"),
         ({"estimator": dmlmc.mlmc(QUADRATIC, PLAN)}, "method"),
     ],
-    ids=str,
 )
 def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path, change, what):
     run(steps=6, directory=tmp_path)
@@ -272,7 +271,6 @@ print(json.dumps([one.tolist(), two.tolist(), record.loss.tolist(), spread.loss.
         ({"optimiser": 0.1}, TypeError, "optimiser must be an optax optimiser"),
         ({"validation": 3}, TypeError, "validation must be a function"),
     ],
-    ids=str,
 )
 def test_bad_arguments_are_named(options, error, message):
     with pytest.raises(error, match=message):
