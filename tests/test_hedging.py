@@ -193,5 +193,5 @@ def test_final_losses_come_with_a_standard_error_that_holds():
         )
         for i in (0, 1)
     ]
-    assert one.loss == pytest.approx(np.mean(by_hand), abs=4 * one["standard error"])
+    assert abs(one.loss - np.mean(by_hand)) < 4 * one["standard error"]
     assert one["deviation over seeds"] == pytest.approx(np.std(by_hand, ddof=1), rel=0.5)
