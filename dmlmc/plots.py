@@ -86,5 +86,5 @@ def save_figure(figure: Figure, directory: Any, name: str) -> None:
     """Write ``name.pdf`` and ``name.png`` to a directory."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    figure.savefig(directory / f"{name}.pdf", metadata={"CreationDate": None})
-    figure.savefig(directory / f"{name}.png", dpi=150)
+    figure.savefig(directory / f"{name}.pdf", metadata={"CreationDate": None}, bbox_inches="tight")
+    figure.savefig(directory / f"{name}.png", dpi=150, bbox_inches="tight")

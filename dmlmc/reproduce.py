@@ -9,6 +9,14 @@ NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
 # A notebook's own default parameters are its quick profile; these are the sizes of the paper.
 PAPER: dict[str, dict[str, Any]] = {
+    "01_assumptions": {
+        "profile": "paper",
+        "max_level": 6,
+        "level0_samples": 512,
+        "stops": [0, 10, 50, 200, 500, 1000],
+        "samples": 2048,
+        "output": "../figures",
+    },
     "03_deep_hedging": {
         "profile": "paper",
         "seeds": 10,

@@ -50,6 +50,17 @@ def test_fast_equals_generic(x64, market, level):
     assert_trees_close(*one_by_one_and_together(params), rtol=1e-11)
 
 
+def test_fast_euler_equals_diffrax_euler(x64):
+    generic, params = hedging.hedging_loss(), hedging.initial_params(jr.key(0))
+    euler = dmlmc.SDELoss(
+        generic.drift, generic.diffusion, generic.terminal, generic.y0, generic.t1, 10, 1, solver=diffrax.Euler()
+    )
+    noises = generic.batch(jr.split(jr.key(1), 3), 1)
+    fast = hedging.FastHedgingLoss(euler=True)
+    expected = euler.losses(params, noises), euler.differences(params, noises, 1)
+    assert_trees_close((fast.losses(params, noises), fast.differences(params, noises, 1)), expected, rtol=1e-11)
+
+
 @pytest.mark.parametrize("make", [hedging.hedging_loss, hedging.FastHedgingLoss])
 def test_gradient_against_finite_differences(x64, make):
     loss, params = make(coarsest_steps=4), hedging.initial_params(jr.key(0))

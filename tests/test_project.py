@@ -79,10 +79,16 @@ def test_modules_import_only_what_stands_above_them():
         "hedging",
         "checkpoint",
         "estimators",
+        "trajectory",
+        "timing",
+        "diagnostics",
+        "rate_fits",
+        "calibration",
         "program",
         "training",
         "comparison",
         "plots",
+        "diagnostic_plots",
         "reproduce",
     ]
     modules = {file.stem for file in (ROOT / "dmlmc").glob("*.py")} - {"__init__"}
