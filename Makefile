@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 LOCK_FLAGS := --extra dev --universal --fork-strategy fewest --no-emit-index-url --no-emit-find-links --no-annotate --no-header
 
-.PHONY: help setup test reproduce quick lab bench lock format
+.PHONY: help setup test reproduce quick lab test-lab notebooks bench lock format
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -36,8 +36,14 @@ reproduce: setup  ## rerun the notebooks at the paper's size and redraw figures/
 quick: setup  ## rerun the notebooks at small size, into figures/quick/
 	$(RUN) -m dmlmc.reproduce --profile quick
 
-lab: setup  ## open JupyterLab on the notebooks
-	$(RUN) -m jupyterlab notebooks
+lab: setup  ## open JupyterLab on the start notebook
+	$(RUN) -m jupyterlab notebooks/00_start_here.ipynb
+
+test-lab: setup  ## drive the start notebook in JupyterLab with Chromium (Debian: apt-get install chromium, or set CHROMIUM)
+	DMLMC_LAB=1 $(RUN) -m pytest -rs tests/test_lab.py
+
+notebooks: setup  ## run the notebooks at small size and put their cleaned outputs into them, as they are committed
+	$(RUN) -m dmlmc.reproduce --profile quick --in-place --force
 
 bench: setup  ## measure compile time and seconds per step, and write figures/data/benchmarks.json
 	$(RUN) -m tests.benchmarks.engine

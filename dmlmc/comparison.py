@@ -14,6 +14,7 @@ from jax import Array
 from scipy import stats
 
 from dmlmc._checks import positive
+from dmlmc._files import write
 from dmlmc.estimators import GradientEstimator
 from dmlmc.training import train
 
@@ -135,19 +136,6 @@ def common_targets(record: pd.DataFrame, count: int = 4) -> list[float]:
     return [float(f"{target:.2g}") for target in np.geomspace(highest, lowest, count + 2)[1:-1]]
 
 
-def comparison_table(record: pd.DataFrame, targets: Sequence[float]) -> pd.DataFrame:
-    """For each target loss: mean span, work and seconds that each method needs, and the ratios MLMC over delayed."""
-    rows = []
-    for target in targets:
-        row: dict[str, Any] = {"loss": target}
-        for cost in ("span", "work", "seconds"):
-            needed = cost_to_reach(record, target, cost)
-            row |= {f"{cost}, {method}": needed[method].mean() for method in record.method.unique()}
-            row[f"{cost} ratio"] = ratio_to_reach(record, target, cost)
-        rows.append(row)
-    return pd.DataFrame(rows).set_index("loss")
-
-
 def summarise(record: pd.DataFrame, targets: Sequence[float], **facts: Any) -> dict[str, Any]:
     """What the comparison found, ready for JSON: the given facts, and the paired ratios at each target loss."""
     found = []
@@ -159,9 +147,20 @@ def summarise(record: pd.DataFrame, targets: Sequence[float], **facts: Any) -> d
     return {**facts, "targets": found}
 
 
+def comparison_table(summary: dict[str, Any]) -> pd.DataFrame:
+    """A summary as a table, a row per target loss: what each method needs, and the ratios with their intervals."""
+    rows = []
+    for target in summary["targets"]:
+        row: dict[str, Any] = {"loss": target["loss"]}
+        for cost in ("span", "work", "seconds"):
+            row |= {f"{cost}, {method}": f"{needed:.3g}" for method, needed in target[cost].items()}
+            row[f"{cost} ratio"] = "{mean:.3g} [{low:.3g}, {high:.3g}]".format(**target[f"{cost}_ratio"])
+        rows.append(row)
+    return pd.DataFrame(rows).set_index("loss")
+
+
 def save_results(directory: Any, name: str, record: pd.DataFrame, summary: dict[str, Any]) -> None:
     """Write ``data/name.json`` (the summary) and ``data/name_curves.csv`` (the record) below a directory."""
     data = Path(directory) / "data"
-    data.mkdir(parents=True, exist_ok=True)
-    record.to_csv(data / f"{name}_curves.csv", index=False, float_format="%.6g")
-    (data / f"{name}.json").write_text(json.dumps(summary, indent=1) + "\n")
+    write(data / f"{name}_curves.csv", record.to_csv(index=False, float_format="%.6g"))
+    write(data / f"{name}.json", json.dumps(summary, indent=1) + "\n")

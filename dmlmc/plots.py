@@ -10,6 +10,8 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
+from dmlmc._files import whole
+
 _COLOURS = sns.color_palette("colorblind")
 COLOURS = {"naive": _COLOURS[7], "MLMC": _COLOURS[1], "delayed MLMC": _COLOURS[0]}
 STYLES = {"naive": ":", "MLMC": "--", "delayed MLMC": "-"}
@@ -18,7 +20,7 @@ AXES = {
     "work": "cumulative work [level-0 paths]",
     "span": "cumulative span [level-0 paths]",
     "step": "iterations",
-    "seconds": "seconds of training, all seeds",
+    "seconds": "wall clock on this CPU [s], all seeds",
 }
 
 
@@ -38,7 +40,7 @@ def learning_curves(record: pd.DataFrame, costs: Sequence[str], *, floor: float 
             axis.fill_between(at, np.maximum(mean - deviation, mean / 10), mean + deviation, color=colour, alpha=0.2)
         axis.set(xscale="log", yscale="log", xlabel=AXES[cost])
     axes[0, 0].set_ylabel("validation loss")
-    axes[0, 0].legend(frameon=True, loc="lower left", title=None if floor is None else f"floor: {floor:.1e}")
+    axes[0, 0].legend(frameon=True, loc="lower left", title=None if floor is None else f"floor: {floor:.0e}")
     figure.tight_layout()
     return figure
 
@@ -73,7 +75,18 @@ def option_prices(prices: pd.DataFrame, marks: dict[str, float]) -> Figure:
     """The learned p0 of every seed, by method, with reference values drawn as lines."""
     with sns.axes_style("whitegrid"):
         figure, axis = plt.subplots(figsize=(5.6, 2.6))
-    sns.stripplot(prices, x="price", y="method", hue="method", palette=COLOURS, ax=axis, size=5, legend=False)
+    sns.stripplot(
+        prices,
+        x="price",
+        y="method",
+        hue="method",
+        palette=COLOURS,
+        ax=axis,
+        size=5,
+        alpha=0.6,
+        jitter=False,
+        legend=False,
+    )
     for (name, value), style in zip(marks.items(), ("-", "--", ":"), strict=False):
         axis.axvline(value, color="black", linestyle=style, linewidth=1, label=name)
     axis.set(xlabel="price p0 of the option", ylabel="")
@@ -84,7 +97,6 @@ def option_prices(prices: pd.DataFrame, marks: dict[str, float]) -> Figure:
 
 def save_figure(figure: Figure, directory: Any, name: str) -> None:
     """Write ``name.pdf`` and ``name.png`` to a directory."""
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    figure.savefig(directory / f"{name}.pdf", metadata={"CreationDate": None}, bbox_inches="tight")
-    figure.savefig(directory / f"{name}.png", dpi=150, bbox_inches="tight")
+    for kind, options in (("pdf", {"metadata": {"CreationDate": None}}), ("png", {"dpi": 150})):
+        with whole(Path(directory) / f"{name}.{kind}") as temporary:
+            figure.savefig(temporary, format=kind, bbox_inches="tight", **options)

@@ -67,11 +67,15 @@ def test_the_summary_is_the_table_in_json(tmp_path):
     comparison.save_results(tmp_path, "name", RECORD, summary)
     read = json.loads((tmp_path / "data" / "name.json").read_text())
     assert (read["profile"], read["seeds"], read["seconds"]) == ("quick", 3, 1.5)
-    table = comparison.comparison_table(RECORD, [0.5, 0.1])
+    table = comparison.comparison_table(summary)
     for entry in read["targets"]:
         assert set(entry["span_ratio"]) == {"mean", "low", "high"}
-        assert tuple(entry["work_ratio"].values()) == pytest.approx(table.loc[entry["loss"], "work ratio"])
-        assert entry["span"]["MLMC"] == pytest.approx(table.loc[entry["loss"], "span, MLMC"])
+        expected = comparison.ratio_to_reach(RECORD, entry["loss"], "work")
+        assert tuple(entry["work_ratio"].values()) == pytest.approx(expected)
+        assert table.loc[entry["loss"], "work ratio"] == "{:.3g} [{:.3g}, {:.3g}]".format(*expected)
+        needed = comparison.cost_to_reach(RECORD, entry["loss"], "span")["MLMC"].mean()
+        assert entry["span"]["MLMC"] == pytest.approx(needed)
+        assert float(table.loc[entry["loss"], "span, MLMC"]) == pytest.approx(needed, rel=1e-2)
     again = pd.read_csv(tmp_path / "data" / "name_curves.csv")
     np.testing.assert_allclose(again.loss, RECORD.loss, rtol=1e-5)
 

@@ -6,8 +6,9 @@ import nbformat
 import papermill
 import pytest
 
-from dmlmc import reproduce
+from dmlmc import notebooks, reproduce
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
 NOTEBOOKS = sorted(reproduce.NOTEBOOKS.glob("*.ipynb"))
 
 
@@ -36,26 +37,58 @@ def test_a_notebook_has_more_prose_than_code(path):
     assert words > 5 * lines
 
 
-def small_project(tmp_path, source):
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_committed_notebook_is_clean(path):
+    notebook = nbformat.read(path, as_version=4)
+    assert nbformat.writes(notebooks.clean(notebook)) + "\n" == path.read_text(), "make notebooks cleans it"
+
+
+def volatile():
+    """A notebook as papermill leaves it."""
     notebook = nbformat.v4.new_notebook()
-    notebook.cells = [nbformat.v4.new_code_cell('profile = "quick"\nsize = 1'), nbformat.v4.new_code_cell(source)]
-    notebook.cells[0].metadata["tags"] = ["parameters"]
-    notebook.metadata["kernelspec"] = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    nbformat.write(notebook, tmp_path / "07_small.ipynb")
+    outputs = [
+        nbformat.v4.new_output("stream", name="stderr", text="100% 3 s"),
+        nbformat.v4.new_output("stream", name="stdout", text="one\n"),
+        nbformat.v4.new_output("stream", name="stdout", text="two\n"),
+        nbformat.v4.new_output("display_data", {WIDGET: {"model_id": "1f"}, "image/png": "aa"}, metadata={"a": 1}),
+    ]
+    notebook.cells = [nbformat.v4.new_markdown_cell("prose"), nbformat.v4.new_code_cell("1", outputs=outputs)]
+    for cell in notebook.cells:
+        cell.metadata = {"tags": [], "papermill": {"duration": 3}, "execution": {"iopub.status.busy": "now"}}
+    notebook.cells[1].metadata["tags"] = ["parameters"]
+    notebook.metadata = {"widgets": {"state": {}}, "papermill": {"duration": 4}, "language_info": {"version": "3.11.7"}}
+    return notebook
 
 
-@pytest.mark.filterwarnings("default")  # of the kernel's own machinery
-@pytest.mark.parametrize(("profile", "size"), [("quick", 1), ("paper", 1000)])
-def test_reproduce_runs_every_notebook_at_its_profile(tmp_path, monkeypatch, capsys, profile, size):
-    small_project(tmp_path, 'print(profile, "has size", size)')
-    monkeypatch.setattr(reproduce, "NOTEBOOKS", tmp_path)
-    monkeypatch.setitem(reproduce.PAPER, "07_small", {"profile": "paper", "size": 1000})
-    reproduce.reproduce(profile)
-    executed = nbformat.read(tmp_path / "executed" / profile / "07_small.ipynb", as_version=4)
-    assert executed.cells[-1].outputs[0].text == f"{profile} has size {size}\n"
-    assert re.search(rf"07_small.ipynb: \d+ s at the {profile} profile", capsys.readouterr().out)
+def test_cleaning_takes_what_differs_from_run_to_run_and_nothing_else():
+    notebook = volatile()
+    cleaned = notebooks.clean(notebook)
+    assert set(cleaned.metadata) == {"kernelspec", "language_info"}
+    assert cleaned.metadata.language_info == {"name": "python"}
+    prose, code = cleaned.cells
+    assert prose.metadata == {} and code.metadata == {"tags": ["parameters"]}
+    stream, picture = code.outputs
+    assert stream.name == "stdout" and stream.text == "one\ntwo\n"
+    assert picture.data == {"image/png": "aa"} and picture.metadata == {}
+    assert notebooks.clean(cleaned) == cleaned
+    assert len(notebook.cells[1].outputs) == 4  # the one given is left alone
 
 
-def test_an_unknown_profile_is_named():
-    with pytest.raises(ValueError, match="profile must be 'quick' or 'paper', got 'huge'"):
-        reproduce.reproduce("huge")
+def test_fresh_outputs_do_not_undo_an_edit_of_the_prose(tmp_path):
+    notebook, executed = volatile(), volatile()
+    notebook.cells[0].source, notebook.cells[1].outputs = "better prose", []
+    executed.cells[1].execution_count = 1
+    nbformat.write(notebook, tmp_path / "01_a.ipynb")
+    nbformat.write(executed, tmp_path / "b.ipynb")
+    notebooks.refresh(tmp_path / "01_a.ipynb", tmp_path / "b.ipynb")
+    prose, code = nbformat.read(tmp_path / "01_a.ipynb", as_version=4).cells
+    assert prose.source == "better prose" and len(code.outputs) == 2 and code.execution_count == 1
+    executed.cells[1].source = "2"
+    nbformat.write(executed, tmp_path / "b.ipynb")
+    with pytest.raises(ValueError, match=r"must hold the code of 01_a\.ipynb"):
+        notebooks.refresh(tmp_path / "01_a.ipynb", tmp_path / "b.ipynb")
+
+
+def test_the_contents_name_the_notebooks_that_are_there():
+    listed = re.findall(r"^- \[\w+\]\((.+?)\): \S", notebooks.contents(reproduce.NOTEBOOKS), re.M)
+    assert listed == [path.name for path in NOTEBOOKS][1:]

@@ -73,7 +73,8 @@ def test_the_library_names_no_device():
 
 
 def test_modules_import_only_what_stands_above_them():
-    order = ["_checks", "rates", "allocation", "schedule", "brownian", "losses", "milstein", "sde"]
+    order = ["_checks", "_files", "rates", "allocation", "schedule", "theory", "staleness", "quadratic", "complexity"]
+    order += ["proof", "brownian", "losses", "milstein", "sde"]
     order += [
         "black_scholes",
         "hedging",
@@ -86,9 +87,15 @@ def test_modules_import_only_what_stands_above_them():
         "calibration",
         "program",
         "training",
+        "theory_experiments",
         "comparison",
         "plots",
+        "widgets",
+        "explorer",
         "diagnostic_plots",
+        "theory_plots",
+        "notebooks",
+        "summary",
         "reproduce",
     ]
     modules = {file.stem for file in (ROOT / "dmlmc").glob("*.py")} - {"__init__"}

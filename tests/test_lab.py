@@ -1,0 +1,102 @@
+"""JupyterLab for real, in headless Chromium: asked for by ``make test-lab``, skipped by ``make test``."""
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from dmlmc import reproduce
+from tests import chromium
+
+pytestmark = [
+    pytest.mark.skipif("DMLMC_LAB" not in os.environ, reason="JupyterLab in a browser: make test-lab"),
+    pytest.mark.skipif(chromium.find() is None, reason=chromium.INSTALL),
+]
+
+START = "00_start_here.ipynb"
+NOTEBOOK = f"[...jupyterapp.shell.widgets('main')].find(widget => widget.context?.path === '{START}')"
+# The DOM holds the cells in sight only, so everything but the sliders is read from the notebook's model.
+READY = f"""(async () => {{
+    await jupyterapp.restored;
+    const panel = {NOTEBOOK};
+    await panel.context.ready; await panel.sessionContext.ready;
+    jupyterapp.shell.activateById(panel.id);
+    return panel.sessionContext.session.kernel.name;
+}})()"""
+STATUS = f"({NOTEBOOK}).sessionContext.session.kernel.status"
+CELLS = f"({NOTEBOOK}).content.model.toJSON().cells"
+SHOW = f"""(async () => {{
+    const content = ({NOTEBOOK}).content;
+    const index = content.model.toJSON().cells.findIndex(cell => cell.source.includes('explorer.sliders'));
+    content.activeCellIndex = index;
+    await content.scrollToItem(index, 'start');
+}})()"""
+SLIDER = "[...document.querySelectorAll('.widget-slider')].find(one => one.textContent.includes('l_max'))"
+PICTURE = "document.querySelector('.jp-OutputArea .widget-image, .jp-OutputArea img.widget-image')"
+PIXELS = f"""(async () => {{
+    const bytes = new Uint8Array(await (await fetch(({PICTURE}).src)).arrayBuffer());
+    return bytes.length + ' ' + bytes.reduce((hash, byte) => (31 * hash + byte) | 0, 0);
+}})()"""
+
+
+@contextmanager
+def jupyterlab(directory):
+    """A JupyterLab on loopback at the start notebook, as ``make lab`` opens it; gives the address to visit."""
+    config, runtime = directory / "config", directory / "runtime"
+    (config / "labconfig").mkdir(parents=True)
+    quiet = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
+    (config / "labconfig" / "page_config.json").write_text(json.dumps(quiet))
+    environment = os.environ | {"JUPYTER_CONFIG_DIR": str(config), "JUPYTER_RUNTIME_DIR": str(runtime)}
+    environment |= {"JUPYTER_TOKEN": secrets.token_hex(16), "PYTHONPATH": str(reproduce.NOTEBOOKS.parent)}
+    options = ["--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0", "--expose-app-in-browser"]
+    options += ["--ServerApp.shutdown_no_activity_timeout=900"]  # should this test die, it ends by itself
+    command = [sys.executable, "-m", "jupyterlab", str(directory / "notebooks" / START), *options]
+    with (directory / "lab.log").open("w") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        chromium.wait_for(lambda: [*runtime.glob("jpserver-*.json")], 60, "the start of JupyterLab")
+        (information,) = runtime.glob("jpserver-*.json")
+        url = json.loads(information.read_text())["url"]
+        yield f"{url}lab/tree/{START}?token={environment['JUPYTER_TOKEN']}"
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+@pytest.fixture
+def page(tmp_path):
+    shutil.copytree(reproduce.NOTEBOOKS, tmp_path / "notebooks", ignore=shutil.ignore_patterns("executed", "*.py"))
+    with jupyterlab(tmp_path) as address, chromium.Page(tmp_path / "chromium") as page:
+        page.call("Page.navigate", url=address)
+        chromium.wait_for(
+            lambda: page.evaluate(f"'jupyterapp' in window && !!({NOTEBOOK})"), 60, "the notebook's opening"
+        )
+        yield page
+
+
+def test_the_start_notebook_runs_in_jupyterlab_and_its_sliders_move_the_picture(page, tmp_path):
+    assert page.evaluate(READY) == "python3"
+    page.evaluate("jupyterapp.commands.execute('notebook:run-all-cells')")
+    chromium.wait_for(lambda: page.evaluate(STATUS) == "idle", 300, "an idle kernel")
+    code = [cell for cell in page.evaluate(CELLS) if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    assert not [output for cell in code for output in cell["outputs"] if output["output_type"] == "error"]
+
+    page.evaluate(SHOW)
+    chromium.wait_for(lambda: page.evaluate(f"!!({PICTURE}) && !!({SLIDER})"), 30, "the explorer's appearance")
+    before = page.evaluate(PIXELS)
+    page.evaluate(f"({SLIDER}).querySelector('.noUi-handle').focus()")
+    page.press("ArrowLeft", 37)
+    chromium.wait_for(lambda: page.evaluate(PIXELS) != before, 30, "a new picture")
+    assert page.evaluate(f"({SLIDER}).querySelector('.widget-readout').textContent") == "5"
+
+    screenshot = tmp_path / "lab.png"
+    page.screenshot(screenshot)
+    assert screenshot.stat().st_size > 50_000  # a blank page is a tenth of that
+    if "DMLMC_SCREENSHOT" in os.environ:
+        shutil.copy(screenshot, os.environ["DMLMC_SCREENSHOT"])
