@@ -37,6 +37,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "seeds": 100,
         "exact_levels": [0, 2, 4, 6, 8],
         "exact_steps": [10, 100, 1000],
+        "trade_levels": [2, 4, 6, 8],
         "proof_level": 6,
         "proof_steps": 4000,
         "proof_seeds": 20,

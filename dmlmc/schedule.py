@@ -204,8 +204,7 @@ def plan(
 
 def cumulative(per_step, steps: int) -> np.ndarray:
     """Running total of a per-step cost such as ``plan.span`` after 0, 1, ..., ``steps`` steps."""
-    steps = integer("cumulative: steps", steps, minimum=0)
-    return np.concatenate([[0.0], np.cumsum(per_step(np.arange(steps)))])
+    return np.concatenate([[0.0], np.cumsum(per_step(np.arange(integer("cumulative: steps", steps, minimum=0))))])
 
 
 def sum_of_spans(rates: Rates, max_level: int) -> float:
