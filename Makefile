@@ -46,7 +46,7 @@ notebooks: setup  ## run the notebooks at small size and put their cleaned outpu
 	$(RUN) -m dmlmc.reproduce --profile quick --in-place --force
 
 bench: setup  ## measure compile time and seconds per step, and write figures/data/benchmarks.json
-	$(RUN) -m tests.benchmarks.engine
+	$(RUN) -m tests.benchmarks
 
 lock:  ## resolve the newest versions into requirements.lock and environment.yml
 	@command -v uv >/dev/null 2>&1 || { "$(PYTHON)" -m venv .lock-venv && .lock-venv/bin/python -m pip install --quiet uv; }

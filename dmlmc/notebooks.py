@@ -4,8 +4,10 @@ import ast
 import hashlib
 import json
 import multiprocessing
+import os
 import resource
 import sys
+import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -92,6 +94,7 @@ def execute(notebook: Path, target: Path, parameters: dict[str, Any], label: str
 def _execute(notebook: Path, target: Path, parameters: dict[str, Any], label: str) -> Outcome:
     import papermill
 
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     began, failure = time.perf_counter(), None
     try:
         papermill.execute_notebook(
@@ -106,6 +109,13 @@ def _execute(notebook: Path, target: Path, parameters: dict[str, Any], label: st
         failure = _describe(target, error)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return Outcome(time.perf_counter() - began, peak * (1 if sys.platform == "darwin" else 1024), failure)
+
+
+def _end_with_parent(parent: int) -> None:
+    # A parent that is killed cannot end this process; a kernel ends by itself when its own parent is gone.
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 def _describe(target: Path, error: BaseException) -> str:

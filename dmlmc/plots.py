@@ -95,6 +95,40 @@ def option_prices(prices: pd.DataFrame, marks: dict[str, float]) -> Figure:
     return figure
 
 
+def step_times(tables: dict[str, pd.DataFrame]) -> Figure:
+    """Seconds of an SGD step against the finest level, a panel per regime: measured (dots) and by the spans (lines).
+
+    The tables are those of ``dmlmc.timing.method_seconds``, for several levels one below the other.
+    """
+    with sns.axes_style("whitegrid"):
+        figure, axes = plt.subplots(1, len(tables), figsize=(4.4 * len(tables), 3.8), squeeze=False)
+    for axis, (title, table) in zip(axes[0], tables.items(), strict=True):
+        for method, marker in (("naive", "s"), ("MLMC", "o"), ("delayed MLMC", "D")):
+            rows, colour = table[table.method == method], COLOURS[method]
+            axis.plot(rows.max_level, rows.predicted, STYLES[method], color=colour, linewidth=1)
+            axis.plot(rows.max_level, rows.seconds, marker, color=colour, label=method)
+        level0 = table[table.method == "level 0"]
+        axis.plot(level0.max_level, level0.seconds, "k.:", linewidth=1, label="a level-0 step")
+        axis.set_yscale("log", base=2)
+        axis.set(title=title, xlabel="finest level $l_{max}$", xticks=sorted(table.max_level.unique()))
+    axes[0, 0].set_ylabel("seconds per SGD step")
+    axes[0, 0].legend(frameon=True, loc="upper left")
+    figure.tight_layout()
+    return figure
+
+
+def gradient_ratios(ratios: pd.DataFrame) -> Figure:
+    """How many times as long other ways to write a gradient take: columns ``gradient, way, ratio``; 1 is ours."""
+    with sns.axes_style("whitegrid"):
+        figure, axis = plt.subplots(figsize=(7.2, 3.4))
+    sns.barplot(ratios, x="gradient", y="ratio", hue="way", palette=[_COLOURS[3], _COLOURS[4]], ax=axis)
+    axis.axhline(1, color="black", linewidth=1)
+    axis.set(xlabel="", ylabel="seconds, over dmlmc's")
+    axis.legend(frameon=True, title=None)
+    figure.tight_layout()
+    return figure
+
+
 def save_figure(figure: Figure, directory: Any, name: str) -> None:
     """Write ``name.pdf`` and ``name.png`` to a directory."""
     for kind, options in (("pdf", {"metadata": {"CreationDate": None}}), ("png", {"dpi": 150})):

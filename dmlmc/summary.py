@@ -78,6 +78,13 @@ def counted_span(directory: Path) -> Interval:
     return Interval(times, times, times)
 
 
+def bound_over_truth(directory: Path) -> Interval:
+    """The theorem for delayed MLMC against exact averages: median, least and largest ratio over all settings."""
+    settings = pd.read_csv(directory / "theorem_curves.csv").query("guarantee == 'delayed MLMC'")
+    ratios = settings.bound / settings.exact
+    return Interval(float(ratios.median()), float(ratios.min()), float(ratios.max()))
+
+
 CLAIMS = (
     Claim(
         "variance of grad D_l falls as 2^(-b l)",
@@ -121,10 +128,10 @@ CLAIMS = (
     ),
     Claim(
         "span to equal loss, MLMC over delayed MLMC",
-        "16 less a little",
+        "16 by counting",
         "03_deep_hedging",
         ratio("span", "MLMC", "delayed MLMC"),
-        "the interval lies above 14.4: stale gradients cost at most a tenth of the 16 that counting promises",
+        "the interval, over four target losses, lies above 14.4: stale gradients cost at most a tenth (our margin)",
         lambda times: times.low > 0.9 * 16,
     ),
     Claim(
@@ -142,6 +149,14 @@ CLAIMS = (
         ratio("work", "MLMC", "delayed MLMC"),
         "the interval lies above 1",
         lambda times: times.low > 1,
+    ),
+    Claim(
+        "bound of the theorem over the true mean squared gradient, quadratic loss",
+        "at least 1",
+        "02_theorem",
+        bound_over_truth,
+        "no setting has a ratio below 1; found is the median, the interval all of them",
+        lambda times: times.low >= 1,
     ),
 )
 
@@ -177,7 +192,7 @@ def as_rows(records: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     >>> as_rows([row])[1]
     ('span', '16', '15.9', 'unknown', 'yes')
     """
-    rows: list[tuple[str, ...]] = [("claim", "paper", "found", "95% interval", "reproduced")]
+    rows: list[tuple[str, ...]] = [("claim", "paper", "found", "interval", "reproduced")]
     for record in records:
         if record["found"] is None:
             rows.append((record["claim"], record["paper"], "not run", "", ""))

@@ -1,18 +1,99 @@
-"""Seconds, measured."""
+"""Seconds, measured: of calls in turn, of SGD steps, of gradients level by level.
 
+Machines are shared and noisy. What is to be compared is therefore run in turn, many times, so that a slow moment meets
+all of it; the median is reported, and the spread of the repeats beside it.
+"""
+
+import math
+import statistics
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
+import optax
 import pandas as pd
 from jax import Array
 
 from dmlmc._checks import integer
+from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import MultilevelLoss
+from dmlmc.program import Program
+from dmlmc.rates import Rates
+from dmlmc.schedule import level_cost, plan
+
+
+def in_turn(calls: dict[str, Callable[[], Any]], *, repeats: int = 7) -> pd.DataFrame:
+    """Median ``seconds`` of each call and their ``spread``, (largest - smallest) / median, after one call to warm up.
+
+    >>> in_turn({"sum": lambda: jnp.arange(3).sum()}, repeats=3).columns.tolist()
+    ['seconds', 'spread']
+    """
+    repeats = integer("in_turn: repeats", repeats, minimum=1)
+    for call in calls.values():
+        jax.block_until_ready(call())
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            jax.block_until_ready(call())
+            seconds[name].append(time.perf_counter() - began)
+    median = {name: statistics.median(values) for name, values in seconds.items()}
+    spread = {name: (max(values) - min(values)) / median[name] for name, values in seconds.items()}
+    return pd.DataFrame({"seconds": median, "spread": spread})
+
+
+def step_seconds(
+    estimators: dict[str, GradientEstimator], params: Any, steps: dict[str, int], *, repeats: int = 7
+) -> pd.DataFrame:
+    """Seconds of one step of SGD with each estimator, in its own compiled program, and ``compile_seconds``.
+
+    ``steps[name]`` steps from step 0 are one call. Give a delayed estimator a whole cycle of its periods.
+    """
+    keys, compiled = jr.split(jr.key(0), 1), {}
+    calls: dict[str, Callable[[], Any]] = {}
+    for name, estimator in estimators.items():
+        program = Program(
+            estimator, optax.sgd(1e-3), params, keys, params_per_seed=False, validation=None, devices=None
+        )
+        began = time.perf_counter()
+        program.compile()
+        compiled[name] = time.perf_counter() - began
+
+        def call(program=program, count=steps[name]):
+            return program.advance(jax.tree.map(jnp.copy, program.initial), 0, count)  # a run is used up
+
+        calls[name] = call
+    found = in_turn(calls, repeats=repeats)
+    return found.assign(seconds=found.seconds / pd.Series(steps), compile_seconds=pd.Series(compiled))
+
+
+def method_seconds(
+    loss: MultilevelLoss, params: Any, rates: Rates, max_level: int, level0_samples: int, *, repeats: int = 7
+) -> pd.DataFrame:
+    """Seconds of a step by naive, MLMC, delayed MLMC and naive at level 0, beside what the spans predict.
+
+    The columns are ``max_level, method, seconds, spread, compile_seconds, predicted``. The prediction is the mean span
+    times the seconds of a level-0 step.
+    """
+    planned = plan(rates, max_level, level0_samples=level0_samples)
+    estimators = {
+        "naive": naive(loss, max_level, planned.naive_samples()),
+        "MLMC": mlmc(loss, planned),
+        "delayed MLMC": delayed_mlmc(loss, planned),
+        "level 0": naive(loss, 0, level0_samples),
+    }
+    cycle, top = math.lcm(*planned.periods), level_cost(max_level, rates.c)
+    few = max(1, cycle // 64)
+    steps = {"naive": few, "MLMC": few, "delayed MLMC": cycle, "level 0": cycle}
+    found = step_seconds(estimators, params, steps, repeats=repeats)
+    spans = {"naive": top, "MLMC": top, "delayed MLMC": planned.mean_span(), "level 0": 1.0}
+    found = found.assign(predicted=pd.Series(spans) * found.seconds["level 0"], max_level=max_level)
+    return found.rename_axis("method").reset_index()
 
 
 def level_seconds(
@@ -46,11 +127,7 @@ def level_seconds(
         row: dict[str, float] = {"level": level}
         for name, function in (("forward", total), ("gradient", eqx.filter_grad(total))):
             compiled = eqx.filter_jit(function)
-            jax.block_until_ready(compiled(params, noises))
-            clock = [time.perf_counter()]
-            for _ in range(repeats):
-                jax.block_until_ready(compiled(params, noises))
-                clock.append(time.perf_counter())
-            row[name] = float(np.median(np.diff(clock))) / count
+            timed = in_turn({name: partial(compiled, params, noises)}, repeats=repeats)
+            row[name] = float(timed.seconds[name]) / count
         rows.append(row)
     return pd.DataFrame(rows)

@@ -245,11 +245,6 @@ def test_calibrate_refuses_a_variance_that_grows(x64):
         dmlmc.calibrate(Growing(3, 2.0, 0.5, TRUE), jnp.asarray(POINT), jr.key(0), 1000, max_level=2, blocks=8)
 
 
-def test_seconds_are_measured_for_each_level():
-    seconds = dmlmc.level_seconds(quadratic(), jnp.asarray(POINT), jr.key(0), max_level=1, samples=8, repeats=2)
-    assert seconds.level.tolist() == [0, 1] and (seconds[["forward", "gradient"]] > 0).all(axis=None)
-
-
 def test_iterates_are_those_of_training():
     rates = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
     estimator = dmlmc.delayed_mlmc(quadratic(), dmlmc.plan(rates, 2, level0_samples=8))
@@ -331,12 +326,6 @@ def test_bad_arguments_of_calibrate_are_named(options, message):
         dmlmc.calibrate(
             **{"loss": quadratic(), "params": jnp.asarray(POINT), "key": jr.key(0), "budget": 100.0, **options}
         )
-
-
-@pytest.mark.parametrize("name", ["max_level", "samples", "repeats"])
-def test_bad_arguments_of_level_seconds_are_named(name):
-    with pytest.raises(ValueError, match=f"level_seconds: {name} must be at least"):
-        dmlmc.level_seconds(quadratic(), jnp.asarray(POINT), jr.key(0), **{"max_level": 0, name: -1})
 
 
 @pytest.mark.parametrize("stops", [[], [3, 1], [2, 2]])

@@ -105,3 +105,23 @@ def test_solvers_are_told_apart_by_their_rate():
     figure = diagnostic_plots.solver_decay(tables, {"Milstein": "2.0", "Euler": "1.0"})
     texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert texts == ["Milstein: b = 2.0", "Euler: b = 1.0"]
+
+
+def test_measured_steps_are_dots_beside_the_lines_of_the_spans():
+    methods = ["naive", "MLMC", "delayed MLMC", "level 0"]
+    rows = [
+        {"max_level": level, "method": method, "seconds": 2.0**level, "predicted": 3.0**level}
+        for level in (2, 4)
+        for method in methods
+    ]
+    (axis,) = plots.step_times({"few paths": pd.DataFrame(rows)}).axes
+    line, dots = axis.lines[:2]
+    np.testing.assert_allclose(line.get_ydata(), [9.0, 81.0])
+    np.testing.assert_allclose(dots.get_ydata(), [4.0, 16.0])
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == [*methods[:3], "a level-0 step"]
+
+
+def test_bars_are_the_ratios_of_each_way():
+    ratios = pd.DataFrame({"gradient": ["naive", "level 0"] * 2, "way": ["a", "a", "b", "b"], "ratio": [4.0, 3, 2, 1]})
+    (axis,) = plots.gradient_ratios(ratios).axes
+    assert [bar.get_height() for group in axis.containers for bar in group] == [4, 3, 2, 1]

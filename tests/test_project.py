@@ -81,11 +81,11 @@ def test_modules_import_only_what_stands_above_them():
         "checkpoint",
         "estimators",
         "trajectory",
-        "timing",
         "diagnostics",
         "rate_fits",
         "calibration",
         "program",
+        "timing",
         "training",
         "theory_experiments",
         "comparison",
@@ -170,6 +170,14 @@ def test_the_readme_tells_the_ratios_that_were_measured():
     )
     text = " ".join((ROOT / "README.md").read_text().split())
     assert f"needs {span:.0f} times less span and {work:.1f} times less work than MLMC" in text
+
+
+def test_the_readme_tells_how_careful_the_theorem_is():
+    steps = json.loads((ROOT / "figures" / "data" / "theorem.json").read_text())["steps"]
+    text = " ".join((ROOT / "README.md").read_text().split())
+    assert "some three thousand times smaller than the largest stable one" in text
+    assert round(steps["stable, delayed MLMC"] / steps["paper"], -3) == 3000
+    assert "at steps two orders of magnitude larger" in text and 100 <= steps["sharper"] / steps["paper"] < 1000
 
 
 def test_every_path_that_the_readme_names_exists():

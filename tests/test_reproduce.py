@@ -1,13 +1,18 @@
 """Real papermill runs of small notebooks: order, parameters, failures, stamps, memory, the command line."""
 
 import json
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import nbformat
 import pytest
 
 from dmlmc import notebooks, reproduce
 from dmlmc._files import write
+from tests.chromium import wait_for
 
 SMALL = """from pathlib import Path
 Path(output).mkdir(parents=True, exist_ok=True)
@@ -154,3 +159,32 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     with pytest.raises(UnicodeEncodeError):  # in the middle of writing
         write(tmp_path / "a.txt", "new \ud800")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"] and (tmp_path / "a.txt").read_text() == "old"
+
+
+KILLED = """import pathlib, sys
+from dmlmc import reproduce
+reproduce.NOTEBOOKS = pathlib.Path(sys.argv[1])
+sys.exit(reproduce.main(["--profile", "quick", *sys.argv[2:]]))"""
+
+
+def gone(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    return "\nState:\tZ" in Path(f"/proc/{process}/status").read_text()  # dead, not yet collected
+
+
+def test_a_killed_run_leaves_no_process_and_is_taken_up_where_it_was(project):
+    wait = 'import os, pathlib, time\npathlib.Path("kernel").write_text(str(os.getpid()))\ntime.sleep(seconds)'
+    notebook(project, "08_long", wait, parameters="seconds = 0")
+    command = [sys.executable, "-c", KILLED, str(project)]
+    run = subprocess.Popen([*command, "--seconds", "300"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for((project / "kernel").exists, 60, "the start of the second notebook")
+    run.kill()
+    run.wait()
+    kernel = int((project / "kernel").read_text())
+    wait_for(lambda: gone(kernel), 30, "the end of its kernel")
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 0
+    assert re.search(r"07_small: up to date", again.stdout) and re.search(r"08_long: \d+ s", again.stdout)

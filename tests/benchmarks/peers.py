@@ -1,0 +1,119 @@
+"""Gradients as a user would write them without this library, on the same problem, batches and float width."""
+
+from functools import partial
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+import dmlmc
+from dmlmc.brownian import coarsen, path
+from dmlmc.estimators import _mean_gradient
+from dmlmc.timing import in_turn
+from tests.benchmarks import problem
+from tests.problems import StoredPath
+
+
+def diffrax_losses(params, noises):
+    """A batch of paths by ``diffrax.diffeqsolve`` with constant steps and its default adjoint."""
+
+    def one(noise):
+        control = StoredPath(path(noise), t1=1.0)
+        terms = diffrax.MultiTerm(diffrax.ODETerm(problem.drift), diffrax.ControlTerm(problem.diffusion, control))
+        steps = noise.shape[0]
+        start = jnp.array(problem.START)
+        solution = diffrax.diffeqsolve(
+            terms, diffrax.ItoMilstein(), 0.0, 1.0, 1.0 / steps, start, params, max_steps=steps
+        )
+        return problem.terminal(solution.ys[-1], params)
+
+    return jax.vmap(one)(noises)
+
+
+def scan_losses(params, noises):
+    """The same by a plain ``lax.scan`` over Milstein's steps, written out for one noise, without rematerialisation."""
+
+    def one(noise):
+        dt = 1.0 / noise.shape[0]
+
+        def step(carry, dw):
+            t, y = carry
+            field, along = jax.jvp(lambda y: problem.drift(t, y, params), (y,), (problem.drift(t, y, params),))
+            y = y + field * dt + field * dw + along * (dw**2 - dt) / 2
+            return (t + dt, y), None
+
+        (_, last), _ = jax.lax.scan(step, (0.0, jnp.array(problem.START)), noise[:, 0])
+        return problem.terminal(last, params)
+
+    return jax.vmap(one)(noises)
+
+
+def ours(level, samples, coupled):
+    """The gradient as the library's estimators compute it."""
+    loss = problem.loss()
+    function = partial(loss.differences, level=level) if coupled else loss.losses
+    return _mean_gradient(function, loss, level, samples)
+
+
+def theirs(losses, level, samples, coupled):
+    """``gradient(params, key)`` of the mean over fresh noise of F_level, or of D_level if coupled."""
+    draw = problem.loss().batch
+
+    @eqx.filter_grad
+    def gradient(params, key):
+        noises = draw(jax.random.split(key, samples), level)
+        values = losses(params, noises)
+        if coupled and level:
+            values = values - losses(params, jax.vmap(coarsen)(noises))
+        return jnp.mean(values)
+
+    return gradient
+
+
+WRITTEN = {
+    "dmlmc": ours,
+    "diffrax.diffeqsolve": partial(theirs, diffrax_losses),
+    "lax.scan": partial(theirs, scan_losses),
+}
+
+
+def measure():
+    """For each gradient: seconds, compile seconds and bytes of each way to write it, and theirs over ours."""
+    trainable, static = eqx.partition(problem.network(), eqx.is_inexact_array)
+    key, found = jax.random.key(0), {}
+    for name, level, samples, coupled in cases():
+        programs, entry = {}, {}
+        for way, written in WRITTEN.items():
+            gradient = written(level, samples, coupled)
+
+            def of_leaves(leaves, key, gradient=gradient):
+                return eqx.filter(gradient(eqx.combine(leaves, static), key), eqx.is_inexact_array)
+
+            programs[way], seconds = problem.compiled(of_leaves, trainable, key)
+            memory = programs[way].memory_analysis()
+            entry[way] = {"compile_seconds": seconds, "bytes": memory.temp_size_in_bytes if memory else None}
+            entry[way]["flops"] = programs[way].cost_analysis().get("flops")
+        calls = {way: partial(made, trainable, key) for way, made in programs.items()}
+        timed = in_turn(calls)
+        for way in entry:
+            entry[way] |= timed.loc[way].to_dict()
+        found[name] = entry
+    return found
+
+
+def ratios(found, way):
+    """How many times as long as ours another way takes: naive, each level, and compilation of all levels together."""
+    levels = {name: entry[way]["seconds"] / entry["dmlmc"]["seconds"] for name, entry in found.items()}
+    totals = [
+        sum(entry[one]["compile_seconds"] for name, entry in found.items() if name != "naive") for one in (way, "dmlmc")
+    ]
+    return {"naive": levels.pop("naive"), "levels": levels, "compile": totals[0] / totals[1]}
+
+
+def cases():
+    """Level and batch of each gradient at the paper's settings: naive at level 6, and every coupled level."""
+    plan = dmlmc.plan(problem.RATES, 6, level0_samples=512)
+    yield "naive", 6, plan.naive_samples(), False
+    for level, samples in enumerate(plan.samples):
+        yield f"level {level}", level, samples, True

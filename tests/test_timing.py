@@ -1,0 +1,37 @@
+"""What is timed, not how long it takes: no test here looks at a clock."""
+
+import jax.numpy as jnp
+import jax.random as jr
+import pytest
+
+import dmlmc
+from dmlmc import timing
+
+RATES = dmlmc.Rates(1.8, 1.0, 1.0)
+LOSS = dmlmc.QuadraticLoss(2, 1.0, 0.1, RATES)
+
+
+def test_calls_run_in_turn_after_one_to_warm_up():
+    seen = []
+    found = timing.in_turn({name: lambda name=name: seen.append(name) for name in "ab"}, repeats=3)
+    assert "".join(seen) == "ab" + "ababab"
+    assert found.index.tolist() == ["a", "b"] and (found > 0).all(axis=None)
+
+
+def test_methods_are_timed_beside_the_prediction_of_their_spans():
+    found = timing.method_seconds(LOSS, jnp.ones(2), RATES, 2, 8, repeats=2).set_index("method")
+    assert found.index.tolist() == ["naive", "MLMC", "delayed MLMC", "level 0"] and (found.max_level == 2).all()
+    unit = found.seconds["level 0"]
+    assert (found.predicted / unit).tolist() == pytest.approx([4.0, 4.0, 2.0, 1.0])
+    assert (found.compile_seconds > 0).all()
+
+
+def test_seconds_are_measured_for_each_level():
+    seconds = dmlmc.level_seconds(LOSS, jnp.ones(2), jr.key(0), max_level=1, samples=8, repeats=2)
+    assert seconds.level.tolist() == [0, 1] and (seconds[["forward", "gradient"]] > 0).all(axis=None)
+
+
+@pytest.mark.parametrize("name", ["max_level", "samples", "repeats"])
+def test_bad_arguments_of_level_seconds_are_named(name):
+    with pytest.raises(ValueError, match=f"level_seconds: {name} must be at least"):
+        dmlmc.level_seconds(LOSS, jnp.ones(2), jr.key(0), **{"max_level": 0, name: -1})
