@@ -37,7 +37,7 @@ def test_learning_curves_draw_the_mean_of_each_method_in_its_colour():
         assert line.get_color() == plots.COLOURS[method]
         np.testing.assert_allclose(line.get_xdata(), [20, 40, 60, 80])
         np.testing.assert_allclose(line.get_ydata(), 1.5 / (1 + np.arange(10, 50, 10)))
-    assert figure.axes[0].get_legend().get_title().get_text() == "floor: 1.0e-03"
+    assert figure.axes[0].get_legend().get_title().get_text() == "floor: 1e-03"
 
 
 def test_hedge_ratios_shade_where_paths_live():

@@ -6,7 +6,7 @@ from tests.benchmarks import problem
 
 def measure(max_level, level0_samples):
     """The methods at one l_max: their table as records, and the ratios to look at."""
-    table = method_seconds(problem.loss(), problem.network(), problem.RATES, max_level, level0_samples)
+    table = method_seconds(problem.LOSS, problem.PARAMS, problem.RATES, max_level, level0_samples)
     seconds, predicted = (table.set_index("method")[column] for column in ("seconds", "predicted"))
     return {
         "mlmc_over_delayed": seconds["MLMC"] / seconds["delayed MLMC"],

@@ -12,6 +12,7 @@ from dmlmc.brownian import coarsen, path
 from dmlmc.estimators import _mean_gradient
 from dmlmc.timing import in_turn
 from tests.benchmarks import problem
+from tests.benchmarks.problem import LOSS
 from tests.problems import StoredPath
 
 
@@ -19,14 +20,14 @@ def diffrax_losses(params, noises):
     """A batch of paths by ``diffrax.diffeqsolve`` with constant steps and its default adjoint."""
 
     def one(noise):
-        control = StoredPath(path(noise), t1=1.0)
-        terms = diffrax.MultiTerm(diffrax.ODETerm(problem.drift), diffrax.ControlTerm(problem.diffusion, control))
-        steps = noise.shape[0]
-        start = jnp.array(problem.START)
+        steps, control = noise.shape[0], StoredPath(path(noise), t1=LOSS.t1)
+        terms = diffrax.MultiTerm(diffrax.ODETerm(LOSS.drift), diffrax.ControlTerm(LOSS.diffusion, control))
+        grid = diffrax.StepTo(jnp.linspace(0.0, LOSS.t1, steps + 1))
         solution = diffrax.diffeqsolve(
-            terms, diffrax.ItoMilstein(), 0.0, 1.0, 1.0 / steps, start, params, max_steps=steps
-        )
-        return problem.terminal(solution.ys[-1], params)
+            terms, diffrax.ItoMilstein(), 0.0, LOSS.t1, None, LOSS.y0, params,
+            stepsize_controller=grid, max_steps=steps,
+        )  # fmt: skip
+        return LOSS.terminal(solution.ys[-1], params)
 
     return jax.vmap(one)(noises)
 
@@ -35,34 +36,33 @@ def scan_losses(params, noises):
     """The same by a plain ``lax.scan`` over Milstein's steps, written out for one noise, without rematerialisation."""
 
     def one(noise):
-        dt = 1.0 / noise.shape[0]
+        dt = LOSS.t1 / noise.shape[0]
 
         def step(carry, dw):
             t, y = carry
-            field, along = jax.jvp(lambda y: problem.drift(t, y, params), (y,), (problem.drift(t, y, params),))
-            y = y + field * dt + field * dw + along * (dw**2 - dt) / 2
+            column = LOSS.diffusion(t, y, params)[:, 0]
+            _, along = jax.jvp(lambda y: LOSS.diffusion(t, y, params)[:, 0], (y,), (column,))
+            y = y + LOSS.drift(t, y, params) * dt + column * dw + along * (dw**2 - dt) / 2
             return (t + dt, y), None
 
-        (_, last), _ = jax.lax.scan(step, (0.0, jnp.array(problem.START)), noise[:, 0])
-        return problem.terminal(last, params)
+        (_, last), _ = jax.lax.scan(step, (0.0, LOSS.y0), noise[:, 0])
+        return LOSS.terminal(last, params)
 
     return jax.vmap(one)(noises)
 
 
 def ours(level, samples, coupled):
     """The gradient as the library's estimators compute it."""
-    loss = problem.loss()
-    function = partial(loss.differences, level=level) if coupled else loss.losses
-    return _mean_gradient(function, loss, level, samples)
+    function = partial(LOSS.differences, level=level) if coupled else LOSS.losses
+    return _mean_gradient(function, LOSS, level, samples)
 
 
 def theirs(losses, level, samples, coupled):
     """``gradient(params, key)`` of the mean over fresh noise of F_level, or of D_level if coupled."""
-    draw = problem.loss().batch
 
     @eqx.filter_grad
     def gradient(params, key):
-        noises = draw(jax.random.split(key, samples), level)
+        noises = LOSS.batch(jax.random.split(key, samples), level)
         values = losses(params, noises)
         if coupled and level:
             values = values - losses(params, jax.vmap(coarsen)(noises))
@@ -80,7 +80,7 @@ WRITTEN = {
 
 def measure():
     """For each gradient: seconds, compile seconds and bytes of each way to write it, and theirs over ours."""
-    trainable, static = eqx.partition(problem.network(), eqx.is_inexact_array)
+    trainable, static = eqx.partition(problem.PARAMS, eqx.is_inexact_array)
     key, found = jax.random.key(0), {}
     for name, level, samples, coupled in cases():
         programs, entry = {}, {}
@@ -95,6 +95,9 @@ def measure():
             entry[way] = {"compile_seconds": seconds, "bytes": memory.temp_size_in_bytes if memory else None}
             entry[way]["flops"] = programs[way].cost_analysis().get("flops")
         calls = {way: partial(made, trainable, key) for way, made in programs.items()}
+        one, *others = (jax.flatten_util.ravel_pytree(call())[0] for call in calls.values())
+        for other in others:  # the same numbers, or it is no comparison
+            assert jnp.allclose(one, other, rtol=1e-2, atol=1e-3 * jnp.max(jnp.abs(one))), name
         timed = in_turn(calls)
         for way in entry:
             entry[way] |= timed.loc[way].to_dict()
