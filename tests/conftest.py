@@ -3,6 +3,10 @@ import pytest
 
 import dmlmc
 
+# Tests compile far more than they run, and without XLA's expensive passes they take little more than half the time.
+# The kernels of the notebooks are processes of their own and optimise as usual.
+jax.config.update("jax_disable_most_optimizations", True)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def compilation_cache(tmp_path_factory):
