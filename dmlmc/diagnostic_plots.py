@@ -6,7 +6,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-_COLOURS = sns.color_palette("colorblind")
+from dmlmc.plots import PALETTE
 
 
 def assumption_decay(tables: pd.DataFrame, b: float, d: float) -> Figure:
@@ -53,7 +53,7 @@ def fitted_exponents(fits: pd.DataFrame, paper: dict[str, float]) -> Figure:
     steps = sorted(fits.step.unique())
     with sns.axes_style("whitegrid"):
         figure, axis = plt.subplots(figsize=(5.6, 3.4))
-    for shift, colour, (rate, rows) in zip((-0.06, 0.06, 0.0), _COLOURS, fits.groupby("rate"), strict=False):
+    for shift, colour, (rate, rows) in zip((-0.06, 0.06, 0.0), PALETTE, fits.groupby("rate"), strict=False):
         at = np.array([steps.index(step) for step in rows.step]) + shift
         bars = np.abs(rows[["low", "high"]].to_numpy().T - rows.estimate.to_numpy())
         axis.errorbar(at, rows.estimate, bars, fmt="o-", capsize=3, color=colour, label=f"{rate}, fitted")
@@ -80,7 +80,7 @@ def level_checks(tables: pd.DataFrame, *, heavy: float) -> Figure:
     axes[1].legend(frameon=True, fontsize="x-small", ncols=2, loc="upper center")
     last = tables[tables.point == tables.point.iloc[-1]]
     names = {"smoothness": "pathwise", "mean_smoothness": "of the mean", "noise_floor": "noise floor"}
-    for style, colour, (name, label) in zip(("o-", "s-", ":"), (*_COLOURS[:2], "black"), names.items(), strict=True):
+    for style, colour, (name, label) in zip(("o-", "s-", ":"), (*PALETTE[:2], "black"), names.items(), strict=True):
         shown = last[last[name] > 0]
         axes[2].plot(shown.level, shown[name], style, color=colour, markersize=4, linewidth=1.4, label=label)
     axes[2].set_yscale("log", base=2)
@@ -94,7 +94,7 @@ def solver_decay(tables: pd.DataFrame, rates: dict[str, str]) -> Figure:
     """Variance of the coupled gradient per level for several solvers, a column ``solver``; ``rates`` label them."""
     with sns.axes_style("whitegrid"):
         figure, axis = plt.subplots(figsize=(5.0, 3.6))
-    for colour, marker, (solver, rows) in zip(_COLOURS, "os^", tables.groupby("solver", sort=False), strict=False):
+    for colour, marker, (solver, rows) in zip(PALETTE, "os^", tables.groupby("solver", sort=False), strict=False):
         shown = rows[rows.level >= 1]
         bars, label = 2 * shown.variance_error, f"{solver}: b = {rates[str(solver)]}"
         bars = [np.minimum(bars, 0.9 * shown.variance), bars]

@@ -16,10 +16,10 @@ from dmlmc.brownian import coarsen, increments
 from dmlmc.plots import COLOURS
 from dmlmc.rates import Rates
 from dmlmc.schedule import Plan, level_cost, plan
+from dmlmc.theory import METHODS
 from dmlmc.widgets import picture_under_sliders
 
 STEPS = 129  # enough to see level 6 refreshed three times at d = 1
-METHODS = ("naive", "MLMC", "delayed MLMC")
 REUSED = "0.9"
 
 

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from dmlmc._files import whole
 
-_COLOURS = sns.color_palette("colorblind")
-COLOURS = {"naive": _COLOURS[7], "MLMC": _COLOURS[1], "delayed MLMC": _COLOURS[0]}
+PALETTE = sns.color_palette("colorblind")
+COLOURS = {"naive": PALETTE[7], "MLMC": PALETTE[1], "delayed MLMC": PALETTE[0]}
 STYLES = {"naive": ":", "MLMC": "--", "delayed MLMC": "-"}
 WIDTHS = {"naive": 3.0, "MLMC": 2.2, "delayed MLMC": 1.4}  # curves that lie on each other can still be told apart
 AXES = {
@@ -121,7 +121,7 @@ def gradient_ratios(ratios: pd.DataFrame) -> Figure:
     """How many times as long other ways to write a gradient take: columns ``gradient, way, ratio``; 1 is ours."""
     with sns.axes_style("whitegrid"):
         figure, axis = plt.subplots(figsize=(7.2, 3.4))
-    sns.barplot(ratios, x="gradient", y="ratio", hue="way", palette=[_COLOURS[3], _COLOURS[4]], ax=axis)
+    sns.barplot(ratios, x="gradient", y="ratio", hue="way", palette=[PALETTE[3], PALETTE[4]], ax=axis)
     axis.axhline(1, color="black", linewidth=1)
     axis.set(xlabel="", ylabel="seconds, over dmlmc's")
     axis.legend(frameon=True, title=None)

@@ -11,13 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from dmlmc.complexity import GUARANTEES, SHARPER, guarantee, span_per_step
-from dmlmc.plots import COLOURS, STYLES, WIDTHS
+from dmlmc.plots import COLOURS, PALETTE, STYLES, WIDTHS
 from dmlmc.rates import Rates
 from dmlmc.theory import METHODS, Problem
 from dmlmc.widgets import picture_under_sliders
 
-_PALETTE = sns.color_palette("colorblind")
-GUARANTEE_COLOURS = {**COLOURS, SHARPER: _PALETTE[2]}
+GUARANTEE_COLOURS = {**COLOURS, SHARPER: PALETTE[2]}
 GUARANTEE_STYLES = {**STYLES, SHARPER: "-."}
 GUARANTEE_WIDTHS = {**WIDTHS, SHARPER: 1.4}
 MARKERS = dict(zip(GUARANTEES, "sovD", strict=True))
@@ -65,7 +64,7 @@ def error_along_run(bounds: pd.DataFrame, measured: np.ndarray) -> Figure:
         axis.plot(bounds.step + 1, bounds[column], linestyle=style, color=colour, linewidth=1.2, label=name)
     shown = np.unique(np.geomspace(1, measured.shape[1], 12).astype(int)) - 1
     means, error = measured.mean(axis=0)[shown], measured.std(axis=0, ddof=1)[shown] / np.sqrt(len(measured))
-    axis.errorbar(shown + 1, means, 2 * error, fmt="o", markersize=4, color=_PALETTE[1], label="runs")
+    axis.errorbar(shown + 1, means, 2 * error, fmt="o", markersize=4, color=PALETTE[1], label="runs")
     axis.set(xscale="log", yscale="log", xlabel="step t + 1", ylabel=r"$E|\nabla F(x_t) - g_t|^2$ and its bounds")
     axis.legend(frameon=True, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _finished(figure)
@@ -74,7 +73,7 @@ def error_along_run(bounds: pd.DataFrame, measured: np.ndarray) -> Figure:
 def proof_steps(table: pd.DataFrame) -> Figure:
     """What each step of the proof makes of the average, as bars, from ``proof.looseness``."""
     figure, axis = _axes(6.4, 3.0)
-    axis.barh(table["step of the proof"], table.value, color=_PALETTE[0])
+    axis.barh(table["step of the proof"], table.value, color=PALETTE[0])
     for row, (value, factor) in enumerate(zip(table.value, table.factor, strict=True)):
         axis.text(
             value + 0.01 * table.value.max(),
@@ -128,7 +127,7 @@ def stability(maps: dict[str, pd.DataFrame], lines: pd.DataFrame, runs: dict[str
             here = here[here.unstable == unstable_runs]
             face = "white" if marker == "o" else None
             axis.scatter(
-                here.exponent, here.step_size, marker=marker, s=26, color=_PALETTE[0], facecolor=face, label=label
+                here.exponent, here.step_size, marker=marker, s=26, color=PALETTE[0], facecolor=face, label=label
             )
         axis.set(yscale="log", title=title, xlabel="exponent d' of the periods")
     axes[0, 0].set_ylabel("step size times L")
@@ -154,7 +153,7 @@ def step_sizes(experiment: pd.DataFrame, marks: dict[str, tuple[float, float]]) 
     axis.plot(finite.step_size, finite.loss, "o-", color=GUARANTEE_COLOURS["delayed MLMC"], label="delayed MLMC, loss")
     if len(lost):
         axis.plot(lost.step_size, [top] * len(lost), "x", color="black", label="diverged")
-    for colour, (label, (low, high)) in zip((_PALETTE[3], _PALETTE[2], _PALETTE[4]), marks.items(), strict=False):
+    for colour, (label, (low, high)) in zip((PALETTE[3], PALETTE[2], PALETTE[4]), marks.items(), strict=False):
         axis.axvspan(low / 1.03, high * 1.03, color=colour, alpha=0.35, label=label)
     axis.set(xscale="log", yscale="log", xlabel="step size", ylabel="validation loss")
     axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -58,7 +58,7 @@ def test_statistics_of_the_quadratic_loss_are_the_exact_ones(x64):
 def test_kurtosis_is_that_of_the_norm_of_a_normal_vector(x64):
     """With no mean and n components it is (n + 2) / n."""
     found = measure(params=1e-9 * POINT, other=2e-9 * POINT, samples=8192).table()
-    np.testing.assert_allclose(found["kurtosis"], 5 / 3, atol=0.15)
+    np.testing.assert_allclose(found["kurtosis"], 5 / 3, atol=4 * (8.9 / 8192) ** 0.5)  # the variance of |g|^4 is 8.9
 
 
 def test_fitted_rates_are_the_true_ones_as_often_as_the_interval_says(x64):
@@ -122,9 +122,8 @@ def test_the_scheme_decides_b_on_geometric_brownian_motion(x64, solver, rate):
         blocks=32,
     )
     fitted = dmlmc.fit_rates(found)
-    error = (fitted.b.high - fitted.b.low) / 4
-    assert abs(fitted.b.estimate - rate) < 4 * error + 0.05  # rates are asymptotic: 0.05 for the levels that are not
-    assert error < 0.12  # so that 1 and 2 are told apart
+    assert fitted.b.low < rate < fitted.b.high
+    assert fitted.b.high - fitted.b.low < 0.5  # so that 1 and 2 are told apart
     assert fitted.c.estimate == pytest.approx(1.0) and found.table().consistency.max() < 4
 
 

@@ -41,14 +41,6 @@ def test_lemma_1_is_the_printed_formula():
         assert table["lemma 1"][t] == pytest.approx(first * second)
 
 
-def test_the_kernel_column_covers_the_re_indexing_term_by_term():
-    """The sum over l with t - s <= floor(2^(d l)) of 2^(-d l) is at most (1 / (t - s)) / (1 - 2^(-d))."""
-    for d in (0.5, 1.0, 1.7):
-        for lag in range(1, 300):
-            direct = sum(2 ** (-d * l) for l in range(60) if lag <= np.floor(2 ** (d * l) * (1 + 1e-12)))
-            assert direct <= 1 / lag / (1 - 2**-d) * (1 + 1e-12)
-
-
 def test_looseness_runs_from_the_truth_to_the_theorem_without_going_down():
     problem = Problem(1.0, 1.0, dmlmc.Rates(1.8, 1.0, 1.0), 4, 1.0)
     table = looseness(problem, 1000, 500)

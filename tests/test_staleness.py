@@ -87,17 +87,6 @@ def test_the_proof_step_by_step_on_an_exact_run():
     assert errors[0] == pytest.approx(V)
 
 
-def test_the_first_version_of_the_remark_is_weaker():
-    """With the paper's lemma on biased SGD in place of step 1 the constants are 6 and 10.375 instead of 2 and 2."""
-    for L_prime, S in [(2.0, 5.0), (2.0, 0.5), (1.2, 30.0)]:
-        a = min(1 / (8 * L_prime), 1 / (4 * S))
-        q, La = 4 * a**2 * S**2, L_prime * a
-        kappa = (0.5 - La) - (0.5 + La) * q / (1 - q)
-        assert 1 / kappa <= 6 * (1 + 1e-12)
-        assert ((0.5 + La) * 2 / (1 - q) + La / 2) / kappa <= 10.375 * (1 + 1e-12)
-        assert 2 * a**2 * S**2 + La < 1  # its steps are admitted here too
-
-
 def test_bad_arguments_are_named():
     problem = paper_problem()
     with pytest.raises(TypeError, match=r"staleness: plan must be a dmlmc.Plan"):

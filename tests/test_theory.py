@@ -154,20 +154,6 @@ def test_bounds_fall_with_steps_and_samples_and_rise_with_the_constants(problem,
         assert bound(Problem(**{**more, "max_level": problem.max_level + 1}), method, samples, steps).total > here
 
 
-def test_the_modified_cauchy_schwarz_needs_the_sum_of_squares():
-    u = v = np.array([1.0, -1.0])
-    assert np.dot(u, v) ** 2 > np.sum(u) ** 2 * np.sum(v**2)  # as printed
-    assert np.dot(u, v) ** 2 <= np.sum(u**2) * np.sum(v**2)
-    a, x = np.array([1.0, 1.0]), np.array([1.0, 1.0])
-    assert np.sum(np.sqrt(a)) ** 2 * np.sum(a * x**2) > np.sum(a) * np.sum(a * x**2)  # it would not give what follows
-
-
-def test_the_sign_in_the_lemma_on_biased_sgd():
-    gradient, mean = np.array([1.0, 2.0]), np.array([3.0, -1.0])
-    inner = np.dot(gradient + mean, gradient - mean)
-    assert np.sum(mean**2) - np.sum(gradient**2) == -inner != inner
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

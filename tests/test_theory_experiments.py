@@ -39,7 +39,7 @@ def test_span_to_reach_counts_the_first_mean_below_the_target():
 
 def test_delay_saves_span_by_experiment_and_more_so_with_more_levels():
     table = experiments.trade_by_experiment(problem(), [1, 4, 6], [0.1])
-    assert np.all(table.safe > 1) and table.safe.is_monotonic_increasing and np.all(table.same >= table.safe)
+    assert np.all(table.ratio > 1) and table.ratio.is_monotonic_increasing
 
 
 def test_runs_become_unstable_where_the_growth_factor_says_so():

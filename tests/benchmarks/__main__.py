@@ -44,7 +44,11 @@ def regimes():
 def main():
     results = regimes()
     results["gradients"] = found = peers.measure()
-    for key, way in (("against_diffrax", "diffrax.diffeqsolve"), ("against_scan", "lax.scan")):
+    for key, way in (
+        ("against_diffrax", "diffrax.diffeqsolve"),
+        ("against_scan", "lax.scan"),
+        ("against_diffrax_step", "dmlmc, diffrax's Milstein"),
+    ):
         results[key] = ratio = peers.ratios(found, way)
         levels = ", ".join(f"{value:.1f}" for value in ratio["levels"].values())
         print(f"\n{way} over ours: naive {ratio['naive']:.1f}, levels {levels}, compile {ratio['compile']:.1f}")
