@@ -120,7 +120,7 @@ class FastHedgingLoss(MultilevelLoss):
         coarsest_steps: int = 10,
         *,
         euler: bool = False,
-        rows: int = 1024,
+        rows: int = 4096,
         dtype: Any = float,
     ):
         self.market = market or Market()

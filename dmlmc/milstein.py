@@ -1,26 +1,58 @@
 """Milstein's step, written for reverse-mode differentiation."""
 
+from collections.abc import Callable
+from typing import Any
+
 import diffrax
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
 
 class Milstein(diffrax.ItoMilstein):
     """``diffrax.ItoMilstein`` for a vector state and a diffusion matrix: the same numbers, cheaper gradients.
 
-    The correction needs the diffusion and its derivative along its own columns. Linearising once lets both come
-    out of a single evaluation, so the backward pass goes through the vector field once instead of three times
-    (``make bench`` compares the two). Like its parent it is of strong order 1 for commutative noise.
+    The correction needs the diffusion and its derivative along its own columns. Linearising once lets both come out of
+    a single evaluation, so the backward pass goes through the vector field once instead of three times. Drift and
+    diffusion are linearised together, and what they have in common, such as a network that both call, is evaluated and
+    differentiated once (``make bench`` compares with diffrax's own step). Like its parent it is of strong order 1 for
+    commutative noise.
     """
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         del solver_state, made_jump
         drift, diffusion = terms.terms
         dt, dw = drift.contr(t0, t1), diffusion.contr(t0, t1)
-        columns, along = jax.linearize(lambda y: diffusion.vf(t0, y, args), y0)
+        fields = _without_repeats(lambda y: (drift.vf(t0, y, args), diffusion.vf(t0, y, args)), y0)
+        (velocity, columns), along = jax.linearize(fields, y0)
         # derivatives[i, j, k]: derivative of entry (i, j) of the diffusion along its column k.
-        derivatives = jax.vmap(along, in_axes=1, out_axes=2)(columns)
+        derivatives = jax.vmap(lambda column: along(column)[1], in_axes=1, out_axes=2)(columns)
         iterated = (jnp.outer(dw, dw) - dt * jnp.eye(dw.size, dtype=dw.dtype)) / 2
         correction = jnp.sum(derivatives * iterated, axis=(1, 2))
-        y1 = y0 + drift.vf(t0, y0, args) * dt + columns @ dw + correction
+        y1 = y0 + velocity * dt + columns @ dw + correction
         return y1, None, {"y0": y0, "y1": y1}, None, diffrax.RESULTS.successful
+
+
+def _without_repeats(function: Callable[[Any], Any], y: Any) -> Callable[[Any], Any]:
+    """The same function with each repeated operation done once, so that it is also differentiated once.
+
+    XLA removes repeats from the forward pass by itself. In the backward pass they are no longer the same: each has a
+    cotangent of its own, and the network is gone through once for each.
+    """
+    closed, shape = jax.make_jaxpr(function, return_shape=True)(y)
+    first: dict[Any, list] = {}
+    stands_for: dict[Any, Any] = {}
+    kept = []
+    for eqn in closed.jaxpr.eqns:
+        inputs = [v if isinstance(v, Literal) else stands_for.get(v, v) for v in eqn.invars]
+        names = tuple((str(v.val), v.aval) if isinstance(v, Literal) else v for v in inputs)
+        try:
+            twin = first.setdefault((eqn.primitive, names, tuple(sorted(eqn.params.items()))), eqn.outvars)
+        except TypeError:  # parameters that cannot be compared
+            twin = eqn.outvars
+        if twin is eqn.outvars:
+            kept.append(eqn.replace(invars=inputs))
+        stands_for.update(zip(eqn.outvars, twin, strict=True))
+    outputs = [v if isinstance(v, Literal) else stands_for.get(v, v) for v in closed.jaxpr.outvars]
+    merged = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr.replace(eqns=kept, outvars=outputs), closed.consts))
+    return lambda y: jax.tree.unflatten(jax.tree.structure(shape), merged(y))
