@@ -117,14 +117,40 @@ def step_times(tables: dict[str, pd.DataFrame]) -> Figure:
     return figure
 
 
-def gradient_ratios(ratios: pd.DataFrame) -> Figure:
-    """How many times as long other ways to write a gradient take: columns ``gradient, way, ratio``; 1 is ours."""
+def path_times(chain: pd.DataFrame) -> Figure:
+    """Seconds of an SGD step against the paths that walk it side by side: columns ``paths, seconds, fastest, slowest``."""
     with sns.axes_style("whitegrid"):
-        figure, axis = plt.subplots(figsize=(7.2, 3.4))
-    sns.barplot(ratios, x="gradient", y="ratio", hue="way", palette=[PALETTE[3], PALETTE[4]], ax=axis)
-    axis.axhline(1, color="black", linewidth=1)
-    axis.set(xlabel="", ylabel="seconds, over dmlmc's")
-    axis.legend(frameon=True, title=None)
+        figure, axis = plt.subplots(figsize=(5.0, 3.6))
+    axis.fill_between(chain.paths, chain.fastest, chain.slowest, color=COLOURS["naive"], alpha=0.3)
+    axis.plot(chain.paths, chain.seconds, "s-", color=COLOURS["naive"], label="measured, and its range")
+    last = chain.iloc[-1]
+    axis.plot(chain.paths, last.seconds * chain.paths / last.paths, "k:", linewidth=1, label="as much per path")
+    axis.axhline(chain.seconds.iloc[0], color="black", linestyle="--", linewidth=1, label="as long as one path")
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log", base=2)
+    axis.set(xlabel="paths, side by side", ylabel="seconds per SGD step", ylim=(chain.fastest.min() / 2, None))
+    axis.legend(frameon=True)
+    figure.tight_layout()
+    return figure
+
+
+def gradient_ratios(panels: dict[str, pd.DataFrame]) -> Figure:
+    """How many times as long as ours other ways to write a gradient take, a panel for each of ours.
+
+    Each table has the columns ``gradient, way, ratio``; the line at 1 is ours.
+    """
+    with sns.axes_style("whitegrid"):
+        figure, axes = plt.subplots(1, len(panels), figsize=(5.4 * len(panels), 3.6), sharey=True, squeeze=False)
+    for axis, (title, ratios) in zip(axes[0], panels.items(), strict=True):
+        sns.barplot(ratios, x="gradient", y="ratio", hue="way", palette=[PALETTE[2], PALETTE[4]], ax=axis, legend="full")
+        axis.axhline(1, color="black", linewidth=1)
+        axis.set_yscale("log", base=2)
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.set(xlabel="", title=title)
+        axis.tick_params(axis="x", rotation=45)
+        axis.get_legend().remove()
+    axes[0, 0].set_ylabel("seconds, over dmlmc's")
+    axes[0, 0].legend(frameon=True, title=None, loc="upper left")
     figure.tight_layout()
     return figure
 

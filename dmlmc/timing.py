@@ -7,7 +7,7 @@ all of it; the median is reported, and the spread of the repeats beside it.
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ import pandas as pd
 from jax import Array
 
 from dmlmc._checks import integer
+from dmlmc.comparison import Interval
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import MultilevelLoss
 from dmlmc.program import Program
@@ -28,10 +29,10 @@ from dmlmc.schedule import level_cost, plan
 
 
 def in_turn(calls: dict[str, Callable[[], Any]], *, repeats: int = 7) -> pd.DataFrame:
-    """Median ``seconds`` of each call and their ``spread``, (largest - smallest) / median, after one call to warm up.
+    """Median ``seconds`` of each call, with the ``fastest`` and the ``slowest``, after one call to warm up.
 
     >>> in_turn({"sum": lambda: jnp.arange(3).sum()}, repeats=3).columns.tolist()
-    ['seconds', 'spread']
+    ['seconds', 'fastest', 'slowest']
     """
     repeats = integer("in_turn: repeats", repeats, minimum=1)
     for call in calls.values():
@@ -42,9 +43,10 @@ def in_turn(calls: dict[str, Callable[[], Any]], *, repeats: int = 7) -> pd.Data
             began = time.perf_counter()
             jax.block_until_ready(call())
             seconds[name].append(time.perf_counter() - began)
-    median = {name: statistics.median(values) for name, values in seconds.items()}
-    spread = {name: (max(values) - min(values)) / median[name] for name, values in seconds.items()}
-    return pd.DataFrame({"seconds": median, "spread": spread})
+    columns = {"seconds": statistics.median, "fastest": min, "slowest": max}
+    return pd.DataFrame(
+        {column: {name: of(values) for name, values in seconds.items()} for column, of in columns.items()}
+    )
 
 
 def step_seconds(
@@ -69,7 +71,7 @@ def step_seconds(
 
         calls[name] = call
     found = in_turn(calls, repeats=repeats)
-    return found.assign(seconds=found.seconds / pd.Series(steps), compile_seconds=pd.Series(compiled))
+    return found.div(pd.Series(steps), axis=0).assign(compile_seconds=pd.Series(compiled))
 
 
 def method_seconds(
@@ -77,8 +79,8 @@ def method_seconds(
 ) -> pd.DataFrame:
     """Seconds of a step by naive, MLMC, delayed MLMC and naive at level 0, beside what the spans predict.
 
-    The columns are ``max_level, method, seconds, spread, compile_seconds, predicted``. The prediction is the mean span
-    times the seconds of a level-0 step.
+    The columns are ``max_level, method, seconds, fastest, slowest, compile_seconds, predicted``. The prediction is the
+    mean span times the seconds of a level-0 step.
     """
     planned = plan(rates, max_level, level0_samples=level0_samples)
     estimators = {
@@ -94,6 +96,28 @@ def method_seconds(
     spans = {"naive": top, "MLMC": top, "delayed MLMC": planned.mean_span(), "level 0": 1.0}
     found = found.assign(predicted=pd.Series(spans) * found.seconds["level 0"], max_level=max_level)
     return found.rename_axis("method").reset_index()
+
+
+def seconds_ratio(table: pd.DataFrame, over: str, under: str) -> Interval:
+    """How many times as long a step by one method takes as by another, from a table of ``method_seconds``.
+
+    The interval is from the fastest of one against the slowest of the other to the reverse.
+    """
+    one, other = (table[table.method == method].iloc[0] for method in (over, under))
+    return Interval(one.seconds / other.seconds, one.fastest / other.slowest, one.slowest / other.fastest)
+
+
+def chain_seconds(
+    loss: MultilevelLoss, params: Any, level: int, counts: Sequence[int], *, repeats: int = 7
+) -> pd.DataFrame:
+    """Seconds of one naive SGD step at a level against the number of paths that walk it side by side.
+
+    Flat where the machine waits for the chain of time steps, rising where it is busy with paths. The columns are
+    ``paths, seconds, fastest, slowest``.
+    """
+    estimators = {str(count): naive(loss, level, count) for count in counts}
+    found = step_seconds(estimators, params, dict.fromkeys(estimators, 4), repeats=repeats)
+    return found.drop(columns="compile_seconds").assign(paths=list(counts)).reset_index(drop=True)
 
 
 def level_seconds(

@@ -123,5 +123,16 @@ def test_measured_steps_are_dots_beside_the_lines_of_the_spans():
 
 def test_bars_are_the_ratios_of_each_way():
     ratios = pd.DataFrame({"gradient": ["naive", "level 0"] * 2, "way": ["a", "a", "b", "b"], "ratio": [4.0, 3, 2, 1]})
-    (axis,) = plots.gradient_ratios(ratios).axes
-    assert [bar.get_height() for group in axis.containers for bar in group] == [4, 3, 2, 1]
+    one, two = plots.gradient_ratios({"ours": ratios, "ours, too": ratios.assign(ratio=ratios.ratio + 1)}).axes
+    assert [bar.get_height() for group in one.containers for bar in group] == [4, 3, 2, 1]
+    assert [bar.get_height() for group in two.containers for bar in group] == [5, 4, 3, 2]
+    assert [text.get_text() for text in one.get_legend().get_texts()] == ["a", "b"] and two.get_legend() is None
+
+
+def test_the_two_regimes_are_lines_through_the_first_and_the_last_point():
+    chain = pd.DataFrame({"paths": [1, 4, 16], "seconds": [3.0, 4.0, 8.0], "fastest": 1.0, "slowest": 9.0})
+    (axis,) = plots.path_times(chain).axes
+    measured, per_path, flat = axis.lines
+    np.testing.assert_allclose(measured.get_ydata(), chain.seconds)
+    np.testing.assert_allclose(per_path.get_ydata(), [0.5, 2.0, 8.0])
+    np.testing.assert_allclose(flat.get_ydata(), 3.0)

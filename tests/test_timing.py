@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import jax.random as jr
+import pandas as pd
 import pytest
 
 import dmlmc
@@ -16,6 +17,7 @@ def test_calls_run_in_turn_after_one_to_warm_up():
     found = timing.in_turn({name: lambda name=name: seen.append(name) for name in "ab"}, repeats=3)
     assert "".join(seen) == "ab" + "ababab"
     assert found.index.tolist() == ["a", "b"] and (found > 0).all(axis=None)
+    assert (found.fastest <= found.seconds).all() and (found.seconds <= found.slowest).all()
 
 
 def test_methods_are_timed_beside_the_prediction_of_their_spans():
@@ -24,6 +26,17 @@ def test_methods_are_timed_beside_the_prediction_of_their_spans():
     unit = found.seconds["level 0"]
     assert (found.predicted / unit).tolist() == pytest.approx([4.0, 4.0, 2.0, 1.0])
     assert (found.compile_seconds > 0).all()
+
+
+def test_the_ratio_of_two_methods_holds_all_repeats():
+    table = pd.DataFrame({"method": ["MLMC", "delayed MLMC"], "seconds": [8.0, 1.0], "fastest": [6.0, 0.5]})
+    found = timing.seconds_ratio(table.assign(slowest=[9.0, 2.0]), "MLMC", "delayed MLMC")
+    assert found == (8.0, 3.0, 18.0)
+
+
+def test_a_chain_is_timed_for_each_number_of_paths():
+    found = timing.chain_seconds(LOSS, jnp.ones(2), 1, [1, 4], repeats=2)
+    assert found.paths.tolist() == [1, 4] and (found.seconds > 0).all()
 
 
 def test_seconds_are_measured_for_each_level():

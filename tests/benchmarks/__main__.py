@@ -1,4 +1,4 @@
-"""Measure, print a table and write ``figures/data/benchmarks.json``: ``make bench``.
+"""Measure, print a table and write ``figures/data/benchmarks.json``: ``make bench``, a quarter of an hour.
 
 Absolute times depend on the machine and on what else it is doing. The ratios within one run are what to compare.
 """
@@ -14,10 +14,17 @@ import jax.numpy as jnp
 
 from dmlmc._files import write
 from dmlmc.timing import in_turn
-from tests.benchmarks import latency, peers, problem
+from tests.benchmarks import latency, peers, problem, torch_peer
 
 OUTPUT = Path(__file__).parents[2] / "figures" / "data" / "benchmarks.json"
 FEW = 4  # paths at level 0 in the latency-bound regime
+COMPARED = {  # name in the file: the other way, and which of ours
+    "against_diffrax": ("diffrax.diffeqsolve", "dmlmc"),
+    "against_scan": ("lax.scan", "dmlmc"),
+    "against_diffrax_any_sde": ("diffrax.diffeqsolve", "dmlmc, any SDE"),
+    "against_scan_any_sde": ("lax.scan", "dmlmc, any SDE"),
+    "against_diffrax_step_any_sde": ("dmlmc, diffrax's Milstein", "dmlmc, any SDE"),
+}
 
 
 def matmul_rate(size=1024):
@@ -28,43 +35,67 @@ def matmul_rate(size=1024):
 
 
 def regimes():
-    found = {"latency_bound": {}, "compute_bound": {}}
-    for regime, level0_samples, levels in (("latency_bound", FEW, range(2, 11, 2)), ("compute_bound", 512, (2, 4, 6))):
-        print(f"\n{regime}: {level0_samples} paths at level 0\n l_max  MLMC/delayed (spans)  delayed/level 0 (spans)")
-        for level in levels:
-            entry = found[regime][str(level)] = latency.measure(level, level0_samples)
+    """Seconds per step: few paths and many levels, the paper's batch, and l_max = 6 against the batch."""
+    settings = {
+        "latency_bound": [(level, FEW) for level in range(2, 11)],
+        "compute_bound": [(level, 512) for level in (2, 4, 6)],
+        "against_samples": [(6, samples) for samples in (16, 64, 256)],
+    }
+    found = {}
+    for regime, cases in settings.items():
+        print(f"\n{regime}\n l_max    N  MLMC/delayed (spans)  delayed/level 0 (spans)")
+        found[regime] = {}
+        for level, samples in cases:
+            entry = latency.measure(level, samples)
+            found[regime][str(samples if regime == "against_samples" else level)] = entry
             print(
-                f"{level:6}{entry['mlmc_over_delayed']:14.1f} ({entry['mlmc_over_delayed_by_span']:.1f})"
+                f"{level:6}{samples:5}{entry['mlmc_over_delayed']:14.1f} ({entry['mlmc_over_delayed_by_span']:.1f})"
                 f"{entry['delayed_over_level0']:18.1f} ({entry['delayed_over_level0_by_span']:.1f})",
                 flush=True,
             )
     return found
 
 
-def main():
-    results = regimes()
-    results["gradients"] = found = peers.measure()
-    for key, way in (
-        ("against_diffrax", "diffrax.diffeqsolve"),
-        ("against_scan", "lax.scan"),
-        ("against_diffrax_step", "dmlmc, diffrax's Milstein"),
-    ):
-        results[key] = ratio = peers.ratios(found, way)
+def gradients():
+    """One gradient after another by every way to write it, their ratios, and how far ours is from the floor."""
+    print("\ngradients at the paper's settings", flush=True)
+    measured = peers.measure()
+    found = {"gradients": measured}
+    for key, (way, ours) in COMPARED.items():
+        found[key] = ratio = peers.ratios(measured, way, ours)
         levels = ", ".join(f"{value:.1f}" for value in ratio["levels"].values())
-        print(f"\n{way} over ours: naive {ratio['naive']:.1f}, levels {levels}, compile {ratio['compile']:.1f}")
-    rate = matmul_rate()
-    results["floor"] = {
-        name: {"share_of_matmul_rate": entry["dmlmc"]["flops"] / rate / entry["dmlmc"]["seconds"]}
-        for name, entry in found.items()
+        print(f"{way} over {ours}: naive {ratio['naive']:.1f}, levels {levels}, compile {ratio['compile']:.1f}")
+    if torch_peer.INSTALLED:
+        _, level, samples, _ = next(iter(peers.cases()))
+        found["against_torchsde"] = {"naive, Euler": torch_peer.ratio(level, samples, peers.KEY)}
+        print(f"torchsde over ours, naive, Euler: {found['against_torchsde']['naive, Euler']:.1f}")
+    else:
+        print("torchsde is not installed: left out (pip install torchsde into .venv to add it)")
+    rate, operations = matmul_rate(), peers.floating_point_operations()
+    found["floor"] = {
+        name: {"flops": count, "share_of_matmul_rate": count / rate / measured[name]["dmlmc"]["seconds"]}
+        for name, count in operations.items()
     }
-    print(
-        "\nshare of the matmul rate:",
-        {name: f"{one['share_of_matmul_rate']:.1%}" for name, one in results["floor"].items()},
-    )
+    shares = {name: f"{one['share_of_matmul_rate']:.0%}" for name, one in found["floor"].items()}
+    print("share of the matmul rate:", shares)
+    return found | {"matmul_flops_per_second": rate}
+
+
+def main():
+    load = os.getloadavg()[0]
+    results = regimes() | gradients() | {"chain": latency.chain()}
+    spreads = [
+        (one["slowest"] - one["fastest"]) / one["seconds"]
+        for regime in ("latency_bound", "compute_bound", "against_samples")
+        for entry in results[regime].values()
+        for one in entry["methods"]
+    ]
+    results["spread"] = {"median": sorted(spreads)[len(spreads) // 2], "largest": max(spreads)}
     results["versions"] = {name: version(name) for name in ("jax", "diffrax", "equinox")}
-    results["machine"] = {"processor": platform.machine(), "cores": os.cpu_count(), "load": os.getloadavg()[0]}
-    results["machine"] |= {"matmul_flops_per_second": rate, "device": jax.devices()[0].device_kind}
+    results["machine"] = {"processor": platform.machine(), "cores": os.cpu_count(), "load_before": load}
+    results["machine"] |= {"device": jax.devices()[0].device_kind}
     write(OUTPUT, json.dumps(results, indent=1) + "\n")
+    print(f"\nspread of the repeats: median {results['spread']['median']:.0%}; written to {OUTPUT.name}")
 
 
 if __name__ == "__main__":

@@ -8,12 +8,16 @@ import jax
 import jax.numpy as jnp
 
 import dmlmc
+from dmlmc import hedging
 from dmlmc.brownian import coarsen, path
 from dmlmc.estimators import _mean_gradient
 from dmlmc.timing import in_turn
 from tests.benchmarks import problem
 from tests.benchmarks.problem import LOSS
 from tests.problems import StoredPath
+
+LEAVES, STATIC = eqx.partition(problem.PARAMS, eqx.is_inexact_array)
+KEY = jax.random.key(0)
 
 
 def diffrax_losses(params, noises):
@@ -76,30 +80,24 @@ def theirs(losses, level, samples, coupled):
 
 
 WRITTEN = {
-    "dmlmc": partial(ours, LOSS),
+    "dmlmc": partial(ours, problem.TRAINED),
+    "dmlmc, any SDE": partial(ours, LOSS),
     "dmlmc, diffrax's Milstein": partial(ours, eqx.tree_at(lambda loss: loss.solver, LOSS, Unchanged())),
     "diffrax.diffeqsolve": partial(theirs, diffrax_losses),
     "lax.scan": partial(theirs, scan_losses),
 }
 
 
-def measure():
-    """For each gradient: seconds, compile seconds and bytes of each way to write it, and theirs over ours."""
-    trainable, static = eqx.partition(problem.PARAMS, eqx.is_inexact_array)
-    key, found = jax.random.key(0), {}
+def measure(report=print):
+    """For each gradient: seconds, compile seconds and bytes of each way to write it."""
+    found = {}
     for name, level, samples, coupled in cases():
         programs, entry = {}, {}
         for way, written in WRITTEN.items():
-            gradient = written(level, samples, coupled)
-
-            def of_leaves(leaves, key, gradient=gradient):
-                return eqx.filter(gradient(eqx.combine(leaves, static), key), eqx.is_inexact_array)
-
-            programs[way], seconds = problem.compiled(of_leaves, trainable, key)
+            programs[way], seconds = problem.compiled(of_leaves(written(level, samples, coupled)), LEAVES, KEY)
             memory = programs[way].memory_analysis()
             entry[way] = {"compile_seconds": seconds, "bytes": memory.temp_size_in_bytes if memory else None}
-            entry[way]["flops"] = programs[way].cost_analysis().get("flops")
-        calls = {way: partial(made, trainable, key) for way, made in programs.items()}
+        calls = {way: partial(made, LEAVES, KEY) for way, made in programs.items()}
         one, *others = (jax.flatten_util.ravel_pytree(call())[0] for call in calls.values())
         for other in others:  # the same numbers, or it is no comparison
             assert jnp.allclose(one, other, rtol=1e-2, atol=1e-3 * jnp.max(jnp.abs(one))), name
@@ -107,16 +105,33 @@ def measure():
         for way in entry:
             entry[way] |= timed.loc[way].to_dict()
         found[name] = entry
+        report(f"{name:8}", "  ".join(f"{way} {one['seconds'] * 1e3:.2f} ms" for way, one in entry.items()))
     return found
 
 
-def ratios(found, way):
+def ratios(found, way, ours="dmlmc"):
     """How many times as long as ours another way takes: naive, each level, and compilation of all levels together."""
-    levels = {name: entry[way]["seconds"] / entry["dmlmc"]["seconds"] for name, entry in found.items()}
+    levels = {name: entry[way]["seconds"] / entry[ours]["seconds"] for name, entry in found.items()}
     totals = [
-        sum(entry[one]["compile_seconds"] for name, entry in found.items() if name != "naive") for one in (way, "dmlmc")
+        sum(entry[one]["compile_seconds"] for name, entry in found.items() if name != "naive") for one in (way, ours)
     ]
-    return {"naive": levels.pop("naive"), "levels": levels, "compile": totals[0] / totals[1]}
+    return {"ours": ours, "naive": levels.pop("naive"), "levels": levels, "compile": totals[0] / totals[1]}
+
+
+def floating_point_operations():
+    """What each gradient needs, by XLA's count. It counts the body of a loop once, so all rows are one piece here."""
+    in_one_piece = hedging.FastHedgingLoss(rows=10**9)
+    return {
+        name: jax.jit(of_leaves(ours(in_one_piece, level, samples, coupled)))
+        .lower(LEAVES, KEY)
+        .cost_analysis()["flops"]
+        for name, level, samples, coupled in cases()
+    }
+
+
+def of_leaves(gradient):
+    """A gradient as a function of plain arrays."""
+    return lambda leaves, key: eqx.filter(gradient(eqx.combine(leaves, STATIC), key), eqx.is_inexact_array)
 
 
 def cases():

@@ -1,4 +1,4 @@
-"""The problem of the benchmarks: the paper's, step by step, so that nothing of it can be precomputed."""
+"""The problem of the benchmarks: the paper's, as any SDE step by step, and as it is trained, all steps at once."""
 
 import time
 
@@ -9,6 +9,7 @@ from dmlmc import hedging
 
 RATES = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
 LOSS = hedging.hedging_loss()
+TRAINED = hedging.FastHedgingLoss()
 PARAMS = hedging.initial_params(jax.random.key(1))
 
 

@@ -1,0 +1,80 @@
+"""The naive gradient by torchsde, with the same network, noise and float width; skipped where it is not installed.
+
+Both sides use Euler's scheme. Milstein's gives another result in torchsde for this SDE, whose two components share one
+noise, and a comparison needs equal numbers.
+"""
+
+import importlib.util
+from functools import partial
+
+import diffrax
+import equinox as eqx
+import jax
+import numpy as np
+
+from dmlmc.estimators import _mean_gradient
+from dmlmc.timing import in_turn
+from tests.benchmarks import problem
+
+INSTALLED = importlib.util.find_spec("torchsde") is not None
+
+
+def naive_gradient(level, samples, key):
+    """A call that computes the gradient, as one NumPy vector in the order of the layers, then the price."""
+    import torch
+    import torchsde
+
+    def tensor(array):
+        return torch.tensor(np.array(array), requires_grad=True)
+
+    layers = [(tensor(layer.weight), tensor(layer.bias)) for layer in problem.PARAMS.network.layers]
+    price = tensor(problem.PARAMS.price)
+    noise = torch.tensor(np.array(problem.LOSS.batch(jax.random.split(key, samples), level)))
+    steps, market = noise.shape[1], problem.TRAINED.market
+
+    class Hedging(torch.nn.Module):
+        sde_type, noise_type = "ito", "scalar"
+
+        def holdings(self, t, y):
+            x = torch.stack([t.expand(len(y)), y[:, 0]], dim=1)
+            for weight, bias in layers[:-1]:
+                x = torch.nn.functional.silu(x @ weight.T + bias)
+            ratio = torch.sigmoid(x @ layers[-1][0].T + layers[-1][1])
+            return y[:, :1] * torch.cat([torch.ones_like(ratio), ratio], dim=1)
+
+        def f(self, t, y):
+            return market.drift * self.holdings(t, y)
+
+        def g(self, t, y):
+            return market.volatility * self.holdings(t, y)[:, :, None]
+
+    class StoredIncrements:
+        dtype, device, shape = noise.dtype, noise.device, (samples, 1)
+        levy_area_approximation = "none"
+
+        def __call__(self, t0, t1=None, return_U=False, return_A=False):
+            return noise[:, round(float(t0) * steps)]
+
+    def gradient():
+        start = torch.tensor([[market.spot, 0.0]], dtype=noise.dtype).repeat(samples, 1)
+        times = torch.linspace(0.0, market.maturity, 2)
+        states = torchsde.sdeint(
+            Hedging(), start, times, bm=StoredIncrements(), method="euler", dt=market.maturity / steps
+        )
+        last = states[-1]
+        loss = torch.mean((torch.relu(last[:, 0] - market.strike) - last[:, 1] - price) ** 2)
+        wanted = [array for layer in layers for array in layer] + [price]
+        return np.concatenate([one.numpy().ravel() for one in torch.autograd.grad(loss, wanted)])
+
+    return gradient
+
+
+def ratio(level, samples, key):
+    """How many times as long as ours torchsde takes for the same gradient."""
+    loss = eqx.tree_at(lambda loss: loss.solver, problem.LOSS, diffrax.Euler())
+    ours = eqx.filter_jit(_mean_gradient(loss.losses, loss, level, samples))
+    theirs = naive_gradient(level, samples, key)
+    expected = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(ours(problem.PARAMS, key))])
+    np.testing.assert_allclose(theirs(), expected, rtol=1e-2, atol=1e-3 * np.max(np.abs(expected)))
+    found = in_turn({"ours": partial(ours, problem.PARAMS, key), "theirs": theirs}, repeats=3).seconds
+    return float(found["theirs"] / found["ours"])
