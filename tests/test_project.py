@@ -79,6 +79,7 @@ def test_modules_import_only_what_stands_above_them():
         "black_scholes",
         "hedging",
         "checkpoint",
+        "devices",
         "estimators",
         "trajectory",
         "diagnostics",
