@@ -126,10 +126,10 @@ def _seed_axis(trainable: Any, seeds: int, params_per_seed: bool) -> Any:
     return trainable
 
 
-def _mesh(mesh: Mesh | None, of_estimator: Mesh | None, seeds: int) -> Mesh:
-    if mesh is None and of_estimator is None:
+def _mesh(given: Mesh | None, of_estimator: Mesh | None, seeds: int) -> Mesh:
+    mesh = of_estimator if given is None else check_mesh("train", given)
+    if mesh is None:
         return Mesh(np.array(jax.local_devices()[:1]), (SEEDS,))
-    mesh = of_estimator if mesh is None else check_mesh("train", mesh)
     if of_estimator not in (None, mesh):
         raise ValueError(f"train: mesh must be that of the estimator if both are given, got {mesh} and {of_estimator}.")
     if seeds % mesh.shape.get(SEEDS, 1):

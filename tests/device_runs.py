@@ -62,16 +62,16 @@ def numbers(tree):
 
 def eight():
     """By mesh: what each method finds. Most of the time is compilation, so not everything is tried on every mesh."""
-    everything = {
+    meshes = {
         "none": None,
         "8 samples": dmlmc.mesh(),
         "4 samples, 2 seeds": dmlmc.mesh(samples=4, seeds=2),
         "8 seeds": dmlmc.mesh(samples=1, seeds=8),
     }
-    assert dict(everything["8 samples"].shape) == {"seeds": 1, "samples": 8}
+    assert dict(meshes["8 samples"].shape) == {"seeds": 1, "samples": 8}
     found = {
         name: {method: trained(make(LOSS), mesh=mesh) for method, make in ESTIMATORS.items()}
-        for name, mesh in everything.items()
+        for name, mesh in meshes.items()
     }
     of_users = {
         "3 samples, by jax.make_mesh": jax.make_mesh((3,), ("samples",), devices=jax.devices()[:3]),
@@ -81,36 +81,39 @@ def eight():
         found[name] = {"naive": trained(ESTIMATORS["naive"](LOSS, mesh=mesh))}
     loss, params = neural_loss(jnp.float64), neural_params(jnp.float64)
     for name in ("none", "4 samples, 2 seeds"):
-        found[name]["delayed MLMC, loop"] = looped(ESTIMATORS["delayed MLMC"](LOSS, mesh=everything[name]), jnp.ones(3))
-        neural = ESTIMATORS["delayed MLMC"](loss, mesh=everything[name])
-        found[name]["neural SDE"] = trained(neural, 5, params, 2, validation=None, evaluate_every=5)
+        found[name]["delayed MLMC, loop"] = looped(ESTIMATORS["delayed MLMC"](LOSS, mesh=meshes[name]), jnp.ones(3))
+        neural = dmlmc.delayed_mlmc(loss, dmlmc.plan(RATES, 1, samples=[5, 3]), mesh=meshes[name])
+        found[name]["neural SDE"] = trained(neural, 3, params, 2, validation=None, evaluate_every=3)
+    try:
+        trained(ESTIMATORS["naive"](LOSS), mesh=dmlmc.mesh(samples=1, seeds=3))
+    except ValueError as error:
+        found["3 seeds"] = str(error)
     return found
 
 
 def two(output):
-    """By mesh, on one of two processes: the same runs, a run that is resumed, and a run that diverges."""
-    found = {}
-    for name, mesh in {"4 samples": dmlmc.mesh(), "2 samples, 2 seeds": dmlmc.mesh(samples=2, seeds=2)}.items():
-        assert mesh.is_multi_process
-        ours = {"delayed MLMC": trained(ESTIMATORS["delayed MLMC"](LOSS), mesh=mesh, progress=True)}
-        estimator = ESTIMATORS["delayed MLMC"](LOSS, mesh=mesh)
-        ours["delayed MLMC, loop"] = looped(estimator, jnp.ones(3))
-        directory = output.parent / f"shared {name}"
-        trained(estimator, 5, directory=directory)
-        ours["resumed"] = trained(estimator, directory=directory)
-        far = jnp.ones((SEEDS, 3)).at[6].set(jnp.finfo(float).max)
-        try:
-            trained(estimator, params=far, params_per_seed=True, validation=None)
-        except dmlmc.DivergenceError as error:
-            ours["error"] = str(error)
-        found[name] = ours
-    alone = jnp.arange(3.0) + jax.process_index()  # without a mesh the processes have nothing to do with each other
-    trained(ESTIMATORS["naive"](LOSS), 2 + jax.process_index(), alone, directory=output.with_suffix(".alone"))
+    """By mesh, on one of two processes: a run, a loop, a run that is resumed, and a run that diverges."""
+    samples, both = dmlmc.mesh(), dmlmc.mesh(samples=2, seeds=2)
+    assert samples.is_multi_process and both.is_multi_process
+    make = ESTIMATORS["delayed MLMC"]
+    found = {"4 samples": {"delayed MLMC": trained(make(LOSS), mesh=samples, progress=True)}}
+    found["4 samples"]["delayed MLMC, loop"] = looped(make(LOSS, mesh=samples), jnp.ones(3))
+    resumed, directory = make(LOSS, mesh=both), output.parent / "shared"
+    trained(resumed, 5, directory=directory)
+    found["2 samples, 2 seeds"] = {"delayed MLMC": trained(resumed, directory=directory)}
+    naive = ESTIMATORS["naive"](LOSS)
+    far = jnp.ones((SEEDS, 3)).at[6].set(jnp.finfo(float).max)
+    try:
+        trained(naive, params=far, params_per_seed=True, validation=None, mesh=both)
+    except dmlmc.DivergenceError as error:
+        found["error"] = str(error)
+    # Without a mesh the processes have nothing to do with each other.
+    trained(naive, 2 + jax.process_index(), directory=output.parent / f"alone {jax.process_index()}")
     return found
 
 
 def main(kind, output, process="0", port="0"):
-    faulthandler.dump_traceback_later(150, exit=True)  # nobody waits for ever, whatever becomes of the other process
+    faulthandler.dump_traceback_later(240, exit=True)  # nobody waits for ever, whatever becomes of the other process
     if kind == "two":
         address = f"127.0.0.1:{port}"
         jax.distributed.initialize(
