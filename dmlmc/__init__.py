@@ -3,7 +3,7 @@
 plan a run     Rates, plan, Plan, optimal_allocation, Allocation, mean_span, sum_of_spans
 write a loss   SDELoss, MultilevelLoss, QuadraticLoss, mean_loss
 its gradient   naive, mlmc, delayed_mlmc, GradientEstimator
-train with it  train, DivergenceError, CheckpointError
+train with it  train, DivergenceError, CheckpointError, mesh
 its rates      calibrate, measure_levels, fit_rates, check_list, CheckList, Measurement, level_seconds, iterates
 """
 
@@ -12,6 +12,7 @@ from importlib.metadata import version
 from dmlmc.allocation import Allocation, optimal_allocation
 from dmlmc.calibration import CheckList, calibrate, check_list
 from dmlmc.checkpoint import CheckpointError
+from dmlmc.devices import mesh
 from dmlmc.diagnostics import Measurement, measure_levels
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import MultilevelLoss, QuadraticLoss, mean_loss
@@ -45,6 +46,7 @@ __all__ = [
     "mean_loss",
     "mean_span",
     "measure_levels",
+    "mesh",
     "mlmc",
     "naive",
     "optimal_allocation",

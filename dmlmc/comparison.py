@@ -11,8 +11,10 @@ import numpy as np
 import optax
 import pandas as pd
 from jax import Array
+from jax.sharding import Mesh
 from scipy import stats
 
+from dmlmc import devices
 from dmlmc._checks import positive
 from dmlmc._files import write
 from dmlmc.estimators import GradientEstimator
@@ -35,7 +37,7 @@ def compare(
     *,
     validation: Callable[[Any], Array],
     evaluate_every: int,
-    devices: Sequence[jax.Device] | None = None,
+    mesh: Mesh | None = None,
     progress: bool = True,
 ) -> tuple[dict[str, Any], pd.DataFrame]:
     """Train by each ``(estimator, steps)`` of ``runs``, all from ``params`` (one start per seed) and with ``keys``.
@@ -54,21 +56,21 @@ def compare(
             params_per_seed=True,
             validation=validation,
             evaluate_every=evaluate_every,
-            devices=devices,
+            mesh=mesh,
             progress=progress,
         )
         records.append(record)
     return trained, pd.concat(records, ignore_index=True)
 
 
-def even_devices(seeds: int) -> list[jax.Device]:
-    """As many local devices as share the seeds equally.
+def even_mesh(seeds: int) -> Mesh:
+    """As many devices as share the seeds equally.
 
-    >>> len(even_devices(seeds=1))
-    1
+    >>> dict(even_mesh(seeds=1).shape)
+    {'seeds': 1, 'samples': 1}
     """
-    devices = jax.local_devices()
-    return devices[: max(count for count in range(1, len(devices) + 1) if seeds % count == 0)]
+    counts = range(1, jax.device_count() + 1)
+    return devices.mesh(samples=1, seeds=max(count for count in counts if seeds % count == 0))
 
 
 def cost_to_reach(record: pd.DataFrame, target: float, cost: str) -> pd.Series:

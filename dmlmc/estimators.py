@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax import Array
+from jax.sharding import Mesh
 
 from dmlmc._checks import integer, positive
+from dmlmc.devices import SAMPLES, WHOLE, check_mesh, devices_sharing
 from dmlmc.losses import MultilevelLoss
 from dmlmc.schedule import Plan, level_cost
 
@@ -32,9 +34,11 @@ class GradientEstimator(NamedTuple):
     - ``method``: the name under which a run is recorded.
     - ``work(step)`` and ``span(step)``: its cost at a step or an array of steps, in level-0 units. An estimator
       of your own that does not say is recorded with NaN.
+    - ``mesh``: the devices that share the samples of every estimate, or None.
 
     Both functions can be compiled, batched over seeds with ``jax.vmap`` (leave ``step`` unbatched, or every
-    level is computed at every step) and put in a ``lax.scan``.
+    level is computed at every step) and put in a ``lax.scan``. In a ``jax.shard_map`` of your own with an axis
+    called "samples", ``estimate`` computes the share of its device and returns the gradient of all.
     """
 
     init: Callable[[Any], Any]
@@ -42,10 +46,15 @@ class GradientEstimator(NamedTuple):
     method: str = "custom"
     work: Callable[[Any], Any] = _constant(math.nan)
     span: Callable[[Any], Any] = _constant(math.nan)
+    mesh: Mesh | None = None
 
 
-def naive(loss: MultilevelLoss, level: int, samples: int, *, c: float = 1.0) -> GradientEstimator:
+def naive(
+    loss: MultilevelLoss, level: int, samples: int, *, c: float = 1.0, mesh: Mesh | None = None
+) -> GradientEstimator:
     """The mean gradient of ``samples`` independent paths, all at ``level``. ``c`` is the cost rate, for the accounts.
+
+    ``mesh``, here and below: devices that share the samples, see ``dmlmc.mesh``. The samples are the same on any.
 
     >>> import dmlmc
     >>> loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1.0, rates=dmlmc.Rates(b=1.8, c=1.0, d=1.0))
@@ -69,16 +78,11 @@ def naive(loss: MultilevelLoss, level: int, samples: int, *, c: float = 1.0) -> 
     def estimate(params, state, step, key):
         return gradient(params, jr.fold_in(key, step)), state
 
-    return GradientEstimator(
-        init,
-        _traced_step(estimate),
-        "naive",
-        _constant(samples * span),
-        _constant(span),
-    )
+    work = _constant(samples * span)
+    return _on_mesh(mesh, GradientEstimator(init, _traced_step(estimate), "naive", work, _constant(span)))
 
 
-def mlmc(loss: MultilevelLoss, plan: Plan) -> GradientEstimator:
+def mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) -> GradientEstimator:
     """Multilevel Monte Carlo: the sum over levels of the mean gradient of ``plan.samples[l]`` coupled pairs.
 
     It is delayed MLMC with every period 1, and carries no state.
@@ -91,10 +95,10 @@ def mlmc(loss: MultilevelLoss, plan: Plan) -> GradientEstimator:
     ((), 64.0)
     """
     _check_plan("mlmc", plan)
-    return delayed_mlmc(loss, plan.without_delay())._replace(method="MLMC")
+    return delayed_mlmc(loss, plan.without_delay(), mesh=mesh)._replace(method="MLMC")
 
 
-def delayed_mlmc(loss: MultilevelLoss, plan: Plan) -> GradientEstimator:
+def delayed_mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) -> GradientEstimator:
     """Delayed MLMC, the paper's Algorithm 1: level l is refreshed every ``plan.periods[l]`` steps, else reused.
 
     The state is a tuple with the last gradient of each level that can be stale (period above 1).
@@ -133,16 +137,11 @@ def delayed_mlmc(loss: MultilevelLoss, plan: Plan) -> GradientEstimator:
         grads = jax.tree.map(lambda *terms: sum(terms), *latest)
         return grads, tuple(latest[level] for level in stale_levels)
 
-    return GradientEstimator(init, _traced_step(estimate), "delayed MLMC", plan.work, plan.span)
+    return _on_mesh(mesh, GradientEstimator(init, _traced_step(estimate), "delayed MLMC", plan.work, plan.span))
 
 
 def _mean_gradient(function, loss: MultilevelLoss, level: int, samples: int):
     """``gradient(params, key)`` of the mean of ``function(params, noises)`` over fresh noise."""
-    chunks = math.ceil(samples / (loss.samples_at_once(level) or samples))
-    at_once = math.ceil(samples / chunks)
-    # The last chunk is filled up by repeating a sample, without weight.
-    index = np.arange(chunks * at_once)
-    source, weights = np.minimum(index, samples - 1), (index < samples) / samples
 
     @eqx.filter_grad
     def gradient_of_chunk(params, keys, weights):
@@ -150,18 +149,56 @@ def _mean_gradient(function, loss: MultilevelLoss, level: int, samples: int):
         return jnp.dot(weights.astype(losses.dtype), losses)
 
     def gradient(params, key):
+        devices = devices_sharing()
+        device = 0 if devices is None else jax.lax.axis_index(SAMPLES)
+        slots = _slots(samples, devices or 1, loss.samples_at_once(level))
+        source, weights = (jnp.asarray(of_all)[device] for of_all in slots)
         # Forward and backward pass of a chunk follow each other, so its intermediates are still in the cache.
-        inputs = (
-            jr.split(key, samples)[source].reshape(chunks, at_once),
-            jnp.asarray(weights).reshape(chunks, at_once),
-        )
+        inputs = (jr.split(key, samples)[source], weights)
         zeros = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
         total, _ = jax.lax.scan(
             lambda total, chunk: (jax.tree.map(jnp.add, total, gradient_of_chunk(params, *chunk)), None), zeros, inputs
         )
-        return total
+        return total if devices is None else jax.lax.psum(total, SAMPLES)
 
     return gradient
+
+
+def _slots(samples: int, devices: int, at_once: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Which sample each slot of each chunk of each device computes, and its weight in the mean.
+
+    Devices and chunks are equally long. Slots that are left over repeat the last sample, without weight.
+
+    >>> source, weights = _slots(samples=5, devices=2, at_once=2)
+    >>> source.tolist(), (5 * weights).tolist()
+    ([[[0, 1], [2, 3]], [[4, 4], [4, 4]]], [[[1.0, 1.0], [1.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]]])
+    """
+    share = math.ceil(samples / devices)
+    chunks = math.ceil(share / (at_once or share))
+    index = np.arange(devices * chunks * math.ceil(share / chunks)).reshape(devices, chunks, -1)
+    return np.minimum(index, samples - 1), (index < samples) / samples
+
+
+def _on_mesh(mesh: Mesh | None, estimator: GradientEstimator) -> GradientEstimator:
+    """The estimator with its samples shared by the devices of a mesh."""
+    if mesh is None:
+        return estimator
+    mesh = check_mesh(estimator.method, mesh)
+    if SAMPLES not in mesh.axis_names:
+        return estimator._replace(mesh=mesh)
+
+    @eqx.filter_jit
+    def estimate(params, state, step, key):
+        if devices_sharing() is not None:  # dmlmc.train has spread itself over the mesh already
+            return estimator.estimate(params, state, step, key)
+        arrays, static = eqx.partition(params, eqx.is_array)
+        on_device = jax.shard_map(
+            lambda arrays, *rest: estimator.estimate(eqx.combine(arrays, static), *rest),
+            mesh=mesh, in_specs=WHOLE, out_specs=WHOLE, check_vma=False,
+        )  # fmt: skip
+        return on_device(arrays, state, step, key)
+
+    return estimator._replace(estimate=_traced_step(estimate), mesh=mesh)
 
 
 def _traced_step(estimate):

@@ -1,6 +1,6 @@
 """The compiled heart of a training run: one SGD step for many seeds at once, on one device or several."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,9 +12,8 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dmlmc.checkpoint import fingerprint
+from dmlmc.devices import SEEDS, WHOLE, check_mesh, gather, gather_values, leads, place
 from dmlmc.estimators import GradientEstimator
-
-_SEEDS = PartitionSpec("seeds")
 
 
 class Run(NamedTuple):
@@ -38,14 +37,16 @@ class Program:
         *,
         params_per_seed: bool,
         validation: Callable[[Any], Array] | None,
-        devices: Sequence[jax.Device] | None,
+        mesh: Mesh | None,
     ):
         estimator.init(params)  # raises for params that cannot be trained
         self.validates = validation is not None
         trainable, self.static = eqx.partition(params, eqx.is_inexact_array)
         trainable = _seed_axis(trainable, len(keys), params_per_seed)
-        mesh = _mesh(devices, len(keys))
-        self.keys, trainable = jax.device_put((keys, trainable), NamedSharding(mesh, _SEEDS))
+        self.mesh = mesh = _mesh(mesh, estimator.mesh, len(keys))
+        self.leads = leads(mesh)
+        by_seed = PartitionSpec(SEEDS) if SEEDS in mesh.axis_names else WHOLE
+        self.keys, trainable = place((keys, trainable), NamedSharding(mesh, by_seed))
 
         def start(trainable):
             state = estimator.init(eqx.combine(trainable, self.static))
@@ -70,22 +71,23 @@ class Program:
             return jax.vmap(lambda leaves: validation(eqx.combine(leaves, self.static)))(trainable)
 
         def sharded(function, *in_specs):
-            # Seeds never talk to each other: shard_map keeps every device to its own.
-            return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=_SEEDS, check_vma=False)
+            # Seeds never talk to each other: shard_map keeps every device to its own. Devices that share samples
+            # carry the same run; the estimator adds up their shares.
+            return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=by_seed, check_vma=False)
 
-        here = PartitionSpec()
-        self.initial = jax.jit(sharded(jax.vmap(start), _SEEDS))(trainable)
-        self._advance = jax.jit(sharded(advance, _SEEDS, _SEEDS, here, here), donate_argnums=0).trace(
+        self.initial = jax.jit(sharded(jax.vmap(start), by_seed))(trainable)
+        self._advance = jax.jit(sharded(advance, by_seed, by_seed, WHOLE, WHOLE), donate_argnums=0).trace(
             self.initial, self.keys, jnp.array(0), jnp.array(0)
         )
-        self._evaluate = None if validation is None else jax.jit(sharded(evaluate, _SEEDS)).trace(self.initial.params)
+        self._evaluate = None if validation is None else jax.jit(sharded(evaluate, by_seed)).trace(self.initial.params)
 
     def fingerprints(self) -> dict[str, str]:
         """What decides the numbers of this run, for telling its checkpoint from another's."""
         return {
+            "mesh": str(dict(self.mesh.shape)),
             "training program": fingerprint(self._advance, ()),
             "validation": "none" if self._evaluate is None else fingerprint(self._evaluate, ()),
-            "keys or initial parameters": fingerprint(self._advance, (self.initial, self.keys)),
+            "keys or initial parameters": fingerprint(self._advance, gather((self.initial, self.keys))),
         }
 
     def compile(self) -> None:
@@ -101,11 +103,15 @@ class Program:
         """The validation loss of every seed, NaN if there is none."""
         if self._evaluate is None:
             return np.full(len(self.keys), np.nan)
-        return np.asarray(self._evaluate(run.params), dtype=float)
+        return np.asarray(gather(self._evaluate(run.params)), dtype=float)
 
     def params(self, run: Run) -> Any:
         """The parameters of every seed, with a leading seed axis."""
-        return eqx.combine(run.params, self.static)
+        return eqx.combine(gather(run.params), self.static)
+
+    def values(self, value: float) -> np.ndarray:
+        """The value that every process has, the leading one's first. Processes wait for each other here."""
+        return gather_values(self.mesh, value) if self.mesh.is_multi_process else np.array([value])
 
 
 def _seed_axis(trainable: Any, seeds: int, params_per_seed: bool) -> Any:
@@ -120,11 +126,15 @@ def _seed_axis(trainable: Any, seeds: int, params_per_seed: bool) -> Any:
     return trainable
 
 
-def _mesh(devices: Sequence[jax.Device] | None, seeds: int) -> Mesh:
-    chosen = jax.local_devices()[:1] if devices is None else list(devices)
-    if not chosen or seeds % len(chosen):
+def _mesh(given: Mesh | None, of_estimator: Mesh | None, seeds: int) -> Mesh:
+    mesh = of_estimator if given is None else check_mesh("train", given)
+    if mesh is None:
+        return Mesh(np.array(jax.local_devices()[:1]), (SEEDS,))
+    if of_estimator not in (None, mesh):
+        raise ValueError(f"train: mesh must be that of the estimator if both are given, got {mesh} and {of_estimator}.")
+    if seeds % mesh.shape.get(SEEDS, 1):
         raise ValueError(
-            f"train: devices must share the seeds equally, got {len(chosen)} devices for {seeds} seeds "
+            f"train: mesh must share the seeds equally, got {mesh.shape[SEEDS]} along {SEEDS!r} for {seeds} seeds "
             "(one key per seed)."
         )
-    return Mesh(np.array(chosen), ("seeds",))
+    return mesh

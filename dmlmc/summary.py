@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from dmlmc._files import write
+from dmlmc._files import fill_between, markdown_table, write
 from dmlmc.comparison import Interval, ratio_to_reach
 from dmlmc.rates import Rates
 from dmlmc.schedule import plan
@@ -216,17 +216,12 @@ def as_markdown(records: Sequence[dict[str, Any]]) -> str:
     """The table for the README, each claim with its rule."""
     rules = {claim.claim: claim.rule for claim in CLAIMS}
     head, *rows = as_rows(records)
-    lines = [(*head, "rule"), ("---",) * (len(head) + 1), *((*row, rules[row[0]]) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown_table([(*head, "rule"), *((*row, rules[row[0]]) for row in rows)])
 
 
 def fill(text: str, records: Sequence[dict[str, Any]]) -> str:
     """A text with the table between the two markers replaced."""
-    before, begin, rest = text.partition(MARKERS[0])
-    _, end, after = rest.partition(MARKERS[1])
-    if not (begin and end):
-        raise ValueError(f"fill: text must hold the lines {MARKERS[0]!r} and {MARKERS[1]!r}, got neither or one.")
-    return f"{before}{begin}\n{as_markdown(records)}\n{end}{after}"
+    return fill_between(text, MARKERS, as_markdown(records))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

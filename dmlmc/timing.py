@@ -59,9 +59,7 @@ def step_seconds(
     keys, compiled = jr.split(jr.key(0), 1), {}
     calls: dict[str, Callable[[], Any]] = {}
     for name, estimator in estimators.items():
-        program = Program(
-            estimator, optax.sgd(1e-3), params, keys, params_per_seed=False, validation=None, devices=None
-        )
+        program = Program(estimator, optax.sgd(1e-3), params, keys, params_per_seed=False, validation=None, mesh=None)
         began = time.perf_counter()
         program.compile()
         compiled[name] = time.perf_counter() - began

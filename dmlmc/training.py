@@ -1,7 +1,7 @@
 """SGD with any gradient estimator and any optax optimiser: many seeds in one compiled program."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ import numpy as np
 import optax
 import pandas as pd
 from jax import Array
+from jax.sharding import Mesh
 from tqdm import tqdm
 
 from dmlmc import checkpoint
 from dmlmc._checks import integer
+from dmlmc.devices import gather
 from dmlmc.estimators import GradientEstimator
 from dmlmc.program import Program, Run
 from dmlmc.schedule import cumulative
@@ -41,7 +43,7 @@ def train(
     directory: str | Path | None = None,
     checkpoint_every: int | None = None,
     chunk_steps: int | None = None,
-    devices: Sequence[jax.Device] | None = None,
+    mesh: Mesh | None = None,
     progress: bool = True,
 ) -> tuple[Any, pd.DataFrame]:
     """Run ``steps`` steps of SGD and return the trained parameters and a record.
@@ -54,7 +56,10 @@ def train(
     - ``directory``: where to keep a checkpoint, written every ``checkpoint_every`` steps (default: at each evaluation)
       and at the end. A run that finds one of its own there goes on from it, and ends as if never interrupted.
     - ``chunk_steps``: steps between two looks at the progress bar. Affects nothing else.
-    - ``devices``: spread the seeds over these devices, in equal shares.
+    - ``mesh``: devices to share the work, of one process or several, such as ``dmlmc.mesh(samples=4, seeds=2)``. The
+      numbers are the same up to the order of summation. Seeds are shared equally, samples of any number. Default: that
+      of the estimator, or else one device. With several processes each calls ``train`` alike and gets the same
+      result; one of them writes the checkpoint, in a directory that all can read.
 
     The record is a tidy DataFrame with the columns ``method, seed, step, work, span, seconds, loss``: work and span
     are cumulative, in level-0 units; seconds are those of training all seeds together, without compilation and
@@ -83,12 +88,13 @@ def train(
     chunk = _interval("chunk_steps", chunk_steps, default=1)
     keys, single = _seed_keys(key)
     program = Program(
-        estimator, optimiser, params, keys, params_per_seed=params_per_seed, validation=validation, devices=devices
+        estimator, optimiser, params, keys, params_per_seed=params_per_seed, validation=validation, mesh=mesh
     )
     journal = _Journal(estimator.method, program, evaluate_every, directory)
     run = journal.resume(steps)
     program.compile()
-    with tqdm(total=steps, initial=journal.step, desc=estimator.method, unit="step", disable=not progress) as bar:
+    shown = progress and program.leads
+    with tqdm(total=steps, initial=journal.step, desc=estimator.method, unit="step", disable=not shown) as bar:
         journal.write(run, last=journal.step == steps, save=False)
         while (first := journal.step) < steps:
             stops = [steps, first + chunk, first - first % evaluate_every + evaluate_every]
@@ -97,7 +103,7 @@ def train(
             last = min(stops)
             began = time.perf_counter()
             run = program.advance(run, first, last)
-            elapsed = time.perf_counter() - began
+            elapsed = program.values(time.perf_counter() - began)[0]  # one clock for all, so that chunks stay alike
             journal.advance(run, last, elapsed)
             journal.write(run, last=last == steps, save=last % checkpoint_every == 0 or last == steps)
             bar.update(last - first)
@@ -128,6 +134,10 @@ class _Journal:
         """The run as the checkpoint left it, or at its start."""
         found = None
         if self.directory is not None:
+            self.program.values(0)  # whoever was writing a checkpoint has done so
+            seen = self.program.values((self.directory / checkpoint.FILE_NAME).exists())
+            if seen.min() != seen.max():
+                raise ValueError(f"train: directory must be one that all processes can read, got {self.directory}.")
             found = checkpoint.load(self.directory, self.identity, self.program.initial)
         if found is None:
             return self.program.initial
@@ -144,7 +154,7 @@ class _Journal:
     def advance(self, run: Run, step: int, seconds: float) -> None:
         """Note that the run has reached a step, unless it went astray on the way."""
         self.step, self.seconds = step, self.seconds + seconds
-        diverged_at = np.asarray(run.diverged_at)
+        diverged_at = np.asarray(gather(run.diverged_at))
         if np.any(diverged_at >= 0):
             seed = int(np.argmax(diverged_at >= 0))
             raise DivergenceError(
@@ -165,7 +175,9 @@ class _Journal:
         if save and self.directory is not None:
             columns = {"step": np.array(self.steps), "seconds": np.array(self.times), "loss": np.array(self.losses)}
             position = np.array([self.step, self.seconds])
-            checkpoint.save(self.directory, self.identity, run, {**columns, "position": position})
+            run = gather(run)
+            if self.program.leads:
+                checkpoint.save(self.directory, self.identity, run, {**columns, "position": position})
 
     def mean_loss(self) -> float:
         return float(np.mean(self.losses[-1])) if self.losses else np.nan

@@ -91,7 +91,7 @@ def test_methods_start_from_the_same_parameters(paper_rates):
         jax.random.split(jax.random.key(0), 2),
         validation=lambda params: loss.mean(params, 2),
         evaluate_every=4,
-        devices=comparison.even_devices(2),
+        mesh=comparison.even_mesh(2),
         progress=False,
     )
     assert list(trained) == ["naive", "delayed MLMC"] and trained["naive"].shape == (2, 2)

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.extend.core import jaxprs_in_params
 
 import dmlmc
 from tests.problems import neural_loss, neural_params
@@ -199,9 +200,10 @@ class Counting(Spy):
         return super().sample(key, level)
 
 
-def test_a_level_that_is_not_due_is_not_computed_also_in_a_batch_of_seeds():
+@pytest.mark.parametrize("mesh", [lambda: None, lambda: dmlmc.mesh(samples=1)], ids=["no mesh", "mesh"])
+def test_a_level_that_is_not_due_is_not_computed_also_in_a_batch_of_seeds(mesh):
     loss = Counting([])
-    estimator = dmlmc.delayed_mlmc(loss, small_plan((1, 2, 4), (1, 1, 1)))
+    estimator = dmlmc.delayed_mlmc(loss, small_plan((1, 2, 4), (1, 1, 1)), mesh=mesh())
     params = jnp.zeros((2, 3))
     batch = jax.jit(jax.vmap(estimator.estimate, in_axes=(0, 0, None, 0)))
     state = jax.vmap(estimator.init)(params)
@@ -215,6 +217,31 @@ def test_a_level_that_is_not_due_is_not_computed_also_in_a_batch_of_seeds():
     batched_step(params, state, jnp.array([1, 1]), keys)
     jax.effects_barrier()
     assert loss.seen.count(2) > 0  # the test can tell: a batched step computes what is not due
+
+
+def test_on_a_mesh_a_level_that_is_not_due_sends_nothing_either():
+    """One sum over devices outside of branches, that of level 0, and one in the branch of each level above."""
+    estimator = dmlmc.delayed_mlmc(Spy(), small_plan((1, 2, 4)), mesh=dmlmc.mesh(samples=1))
+    params = jnp.zeros((2, 3))
+    state, keys = jax.vmap(estimator.init)(params), jax.random.split(jax.random.key(0), 2)
+    batch = jax.jit(jax.vmap(estimator.estimate, in_axes=(0, 0, None, 0)))
+    always, branches = sums_over_devices(batch.trace(params, state, 1, keys).jaxpr)
+    assert (always, branches) == (1, [1, 1])
+    assert batch.lower(params, state, 1, keys).compile().as_text().count(" conditional(") == 2
+
+
+def sums_over_devices(jaxpr):
+    """How many there are outside of branches, and how many in each branch that has any."""
+    always, branches = 0, []
+    for equation in jaxpr.eqns:
+        inner = [sums_over_devices(sub) for sub in jaxprs_in_params(equation.params)]
+        assert all(not deeper or equation.primitive.name != "cond" for _, deeper in inner)
+        if equation.primitive.name == "cond":
+            branches += [count for count, _ in inner if count]
+        else:
+            always += equation.primitive.name.startswith("psum") + sum(count for count, _ in inner)
+            branches += [count for _, deeper in inner for count in deeper]
+    return always, branches
 
 
 def test_estimate_is_traced_once_for_all_steps():

@@ -73,12 +73,24 @@ def test_the_library_names_no_device():
 
 
 def test_modules_import_only_what_stands_above_them():
-    order = ["_checks", "_files", "rates", "allocation", "schedule", "theory", "staleness", "quadratic", "complexity"]
+    order = [
+        "_checks",
+        "_files",
+        "rates",
+        "allocation",
+        "schedule",
+        "scaling",
+        "theory",
+        "staleness",
+        "quadratic",
+        "complexity",
+    ]
     order += ["proof", "brownian", "losses", "milstein", "sde"]
     order += [
         "black_scholes",
         "hedging",
         "checkpoint",
+        "devices",
         "estimators",
         "trajectory",
         "diagnostics",

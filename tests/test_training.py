@@ -1,4 +1,3 @@
-import json
 import os
 import signal
 import subprocess
@@ -232,28 +231,6 @@ def test_a_run_is_compiled_once_whatever_its_length(tmp_path):
     assert len(traces) <= 2 * once
 
 
-def test_seeds_spread_over_devices_change_nothing(tmp_path):
-    program = f"""
-import sys
-sys.path.insert(0, {os.getcwd()!r})
-import jax, json, pytest
-from tests.test_training import run
-assert len(jax.devices()) == 2
-one, record = run()
-two, spread = run(devices=jax.devices())
-assert len(two.sharding.device_set) == 2
-with pytest.raises(ValueError, match="share the seeds equally, got 2 devices for 1 seeds"):
-    run(key=jax.random.key(0), devices=jax.devices())
-print(json.dumps([one.tolist(), two.tolist(), record.loss.tolist(), spread.loss.tolist()]))
-"""
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env={**os.environ, **flags}, text=True)
-    assert done.returncode == 0, done.stderr
-    one, two, record, spread = json.loads(done.stdout)
-    np.testing.assert_allclose(one, two, rtol=1e-6)
-    np.testing.assert_allclose(record, spread, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -268,7 +245,6 @@ print(json.dumps([one.tolist(), two.tolist(), record.loss.tolist(), spread.loss.
         ({"key": KEYS.reshape(2, 2)}, TypeError, "key must be a key"),
         ({"params": 1.0}, TypeError, "params must hold at least one array of floats"),
         ({"params_per_seed": True}, ValueError, r"leading axis of length 4.*got shape \(3,\)"),
-        ({"devices": []}, ValueError, "devices must share the seeds equally"),
         ({"estimator": abs}, TypeError, "estimator must be a dmlmc.GradientEstimator"),
         ({"optimiser": 0.1}, TypeError, "optimiser must be an optax optimiser"),
         ({"validation": 3}, TypeError, "validation must be a function"),

@@ -1,0 +1,94 @@
+"""Where a run is computed: a mesh of devices that share the samples of every gradient, the seeds, or both.
+
+A mesh may span several processes. Each of them then runs the same program and holds the arrays of its own devices.
+"""
+
+from typing import Any
+
+import jax
+import jax.random as jr
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from dmlmc._checks import integer
+
+SAMPLES, SEEDS = "samples", "seeds"
+WHOLE = PartitionSpec()
+
+
+def mesh(samples: int | None = None, seeds: int = 1) -> Mesh:
+    """A mesh for ``mesh=``: the seeds are dealt to ``seeds`` groups of ``samples`` devices, which share each gradient.
+
+    ``samples`` defaults to all devices there are, of all processes, divided by ``seeds``. The devices of a group
+    are neighbours, since they add up their gradients, while groups never talk to each other.
+
+    >>> dict(mesh(samples=1, seeds=1).shape)
+    {'seeds': 1, 'samples': 1}
+    """
+    devices = jax.devices()
+    seeds = integer("mesh: seeds", seeds, minimum=1, maximum=len(devices))
+    samples = integer("mesh: samples", len(devices) // seeds if samples is None else samples, minimum=1)
+    if samples * seeds > len(devices):
+        raise ValueError(
+            f"mesh: samples times seeds must be at most {len(devices)}, the number of devices, got {samples} * {seeds}."
+        )
+    return check_mesh("mesh", Mesh(np.array(devices[: samples * seeds]).reshape(seeds, samples), (SEEDS, SAMPLES)))
+
+
+def check_mesh(name: str, given: Any) -> Mesh:
+    """The mesh, if its axes have names known here and if it has work for this process."""
+    if not isinstance(given, Mesh):
+        raise TypeError(f"{name}: mesh must be a jax.sharding.Mesh, such as dmlmc.mesh(samples=4), got {given!r}.")
+    if not given.axis_names or not set(given.axis_names) <= {SAMPLES, SEEDS}:
+        raise ValueError(
+            f"{name}: the axes of mesh must be called {SAMPLES!r} or {SEEDS!r}, as in dmlmc.mesh(samples=4, seeds=2), "
+            f"got {given.axis_names}."
+        )
+    if not given.local_devices:
+        raise ValueError(
+            f"{name}: mesh must hold a device of every process, got none of process {jax.process_index()}."
+        )
+    return Mesh(given.devices, given.axis_names)  # jax.make_mesh would ask for shardings in the types of all arrays
+
+
+def devices_sharing() -> int | None:
+    """How many devices share the samples where this is traced, None outside of a ``jax.shard_map`` over them."""
+    try:
+        return jax.lax.axis_size(SAMPLES)
+    except NameError:  # jax's way to say that there is no such axis
+        return None
+
+
+def place(tree: Any, sharding: NamedSharding) -> Any:
+    """Arrays that every process holds whole, laid out over a mesh."""
+
+    def place_leaf(leaf):
+        if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.device_put(leaf, sharding)
+        # Keys of another process's devices can only be put there as plain numbers.
+        return jr.wrap_key_data(jax.device_put(jr.key_data(leaf), sharding), impl=jr.key_impl(leaf))
+
+    return jax.tree.map(place_leaf, tree)
+
+
+def gather(tree: Any) -> Any:
+    """Arrays that this process can read whole: those of one process as they are, others by asking their processes."""
+
+    def gather_leaf(leaf):
+        if leaf.is_fully_addressable or leaf.is_fully_replicated:
+            return leaf
+        return jax.jit(lambda array: array, out_shardings=NamedSharding(leaf.sharding.mesh, WHOLE))(leaf)
+
+    return jax.tree.map(gather_leaf, tree)
+
+
+def gather_values(given: Mesh, value: float) -> np.ndarray:
+    """The value that each device's process has, one per device of a mesh. Processes wait for each other here."""
+    sharding = NamedSharding(given, PartitionSpec(given.axis_names))
+    values = jax.make_array_from_callback((given.size,), sharding, lambda index: np.full(1, value, np.float32))
+    return np.asarray(gather(values), dtype=float)
+
+
+def leads(given: Mesh) -> bool:
+    """Whether this process is the one that writes files and shows progress: that of the mesh's first device."""
+    return given.devices.flat[0].process_index == jax.process_index()

@@ -1,0 +1,139 @@
+"""The numbers are the same whatever the mesh: on eight devices of one process, and in two processes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import Mesh
+
+import dmlmc
+from dmlmc.estimators import _slots
+from tests.device_runs import ESTIMATORS, LOSS
+
+ROOT = Path(__file__).parent.parent
+TIMEOUT = 300  # seconds; what is run here takes less than 30 on one core
+
+
+def start(devices, *arguments):
+    options = {"JAX_NUM_CPU_DEVICES": str(devices), "JAX_ENABLE_X64": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    command = [sys.executable, "-m", "tests.device_runs", *map(str, arguments)]
+    kept = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_PLATFORMS")}
+    environment = {**kept, **options, "JAX_PLATFORMS": "cpu"}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def finish(*processes):
+    """What each wrote to stderr, once all have ended well."""
+    try:
+        written = [process.communicate(timeout=TIMEOUT)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, text in zip(processes, written, strict=True):
+        assert process.returncode == 0, text
+    return written
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    output = tmp_path_factory.mktemp("eight") / "found.json"
+    finish(start(8, "eight", output))
+    return json.loads(output.read_text())
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """The directory, and by process its numbers and what it wrote to stderr."""
+    directory = tmp_path_factory.mktemp("two")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    outputs = [directory / f"{process}.json" for process in range(2)]
+    written = finish(*(start(2, "two", output, process, port) for process, output in enumerate(outputs)))
+    return directory, [json.loads(output.read_text()) for output in outputs], written
+
+
+def assert_same(found, expected):
+    assert found
+    for name, values in found.items():
+        np.testing.assert_allclose(values, expected[name], rtol=1e-12, atol=1e-14, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    ["8 samples", "4 samples, 2 seeds", "8 seeds", "3 samples, by jax.make_mesh", "4 seeds, no axis for samples"],
+)
+def test_every_mesh_gives_the_numbers_of_one_device(eight, mesh):
+    assert_same(eight[mesh], eight["none"])
+
+
+def test_seeds_that_do_not_divide_are_refused(eight):
+    assert eight["3 seeds"].startswith("train: mesh must share the seeds equally, got 3 along 'seeds' for 8 seeds")
+
+
+def test_two_processes_give_the_numbers_of_one_device(eight, two):
+    _, (first, second), _ = two
+    assert first == second
+    error = first.pop("error")
+    assert "seed 6: the gradient is not finite at step 0" in error  # a seed of the second process stops the first too
+    for found in first.values():
+        assert_same(found, eight["none"])
+
+
+def test_one_process_writes_and_shows(two):
+    directory, _, (first, second) = two
+    assert [file.name for file in (directory / "shared").iterdir()] == ["checkpoint.npz"]
+    assert "delayed MLMC: 100%" in first and "delayed MLMC:" not in second
+    assert all((directory / f"alone {process}" / "checkpoint.npz").exists() for process in range(2))
+
+
+@pytest.mark.parametrize("at_once", [None, 1, 3, 100])
+@pytest.mark.parametrize("devices", [1, 2, 7, 64])
+@pytest.mark.parametrize("samples", [1, 2, 13, 64, 100])
+def test_every_sample_counts_once_and_shares_are_equal(samples, devices, at_once):
+    source, weights = _slots(samples, devices, at_once)
+    assert source.shape == weights.shape and source.shape[0] == devices
+    np.testing.assert_allclose(np.bincount(source.ravel(), weights.ravel()), np.full(samples, 1 / samples))
+    share, (_, chunks, size) = -(-samples // devices), source.shape
+    assert size <= (at_once or share) and share <= chunks * size < share + chunks
+
+
+def one(*axes):
+    return Mesh(np.array(jax.devices()[:1]).reshape((1,) * len(axes)), axes)
+
+
+def train(estimator, mesh):
+    return dmlmc.train(estimator, optax.sgd(0.1), jnp.ones(3), 1, jax.random.key(0), mesh=mesh, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: train(ESTIMATORS["naive"](LOSS), one("x")), ValueError, "train: the axes of mesh must be called 'sam"),
+        (lambda: train(ESTIMATORS["naive"](LOSS), one()), ValueError, "the axes of mesh must be called"),
+        (lambda: train(ESTIMATORS["naive"](LOSS), jax.devices()), TypeError, "train: mesh must be a jax.sharding.Mesh"),
+        (
+            lambda: train(ESTIMATORS["naive"](LOSS, mesh=one("samples")), one("seeds")),
+            ValueError,
+            "mesh must be that of the estimator",
+        ),
+        (lambda: ESTIMATORS["MLMC"](LOSS, mesh=one("samples", "x")), ValueError, "MLMC: the axes of mesh must be"),
+        (lambda: ESTIMATORS["naive"](LOSS, mesh=4), TypeError, "naive: mesh must be a jax.sharding.Mesh"),
+        (lambda: dmlmc.mesh(samples=0), ValueError, "mesh: samples must be at least 1"),
+        (lambda: dmlmc.mesh(seeds=jax.device_count() + 1), ValueError, "mesh: seeds must be between 1 and"),
+        (lambda: dmlmc.mesh(samples=jax.device_count() + 1), ValueError, "samples times seeds must be at most"),
+    ],
+)
+def test_bad_meshes_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
