@@ -1,0 +1,95 @@
+"""Figures of a fitted neural SDE, and of what learning rates, momentum and stale gradients do to each other."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+from scipy import stats
+
+from dmlmc.plots import COLOURS, PALETTE, STYLES
+
+RARER = "delayed MLMC, rarer"
+_COLOURS = {**COLOURS, RARER: PALETTE[2]}
+_STYLES = {**STYLES, RARER: "-."}
+_MARKERS = {"naive": "s", "MLMC": "o", "delayed MLMC": "D", RARER: "^"}
+
+
+def marginal_densities(states: Mapping[str, Any], times: Sequence[float]) -> Figure:
+    """A panel per time with smoothed densities: ``states`` maps a name to an array of shape (times, paths).
+
+    The name "data" is drawn as a grey area, "before training" thin and dotted, a method in its own colour.
+    """
+    with sns.axes_style("whitegrid"):
+        figure, axes = plt.subplots(1, len(times), figsize=(3.6 * len(times), 3.2), sharey=True, squeeze=False)
+    grid = np.linspace(-2.5, 2.5, 200)
+    for column, (axis, time) in enumerate(zip(axes[0], times, strict=True)):
+        for name, values in states.items():
+            density = stats.gaussian_kde(np.asarray(values)[column], bw_method=0.15)(grid)
+            if name == "data":
+                axis.fill_between(grid, density, color="0.8", label=name)
+            else:
+                axis.plot(grid, density, _STYLES.get(name, ":"), color=_COLOURS.get(name, "black"), label=name)
+        axis.set(title=f"t = {time:g}", xlabel="state x")
+    axes[0, 0].set_ylabel("density")
+    axes[0, -1].legend(frameon=True, loc="upper left", fontsize="small")
+    figure.tight_layout()
+    return figure
+
+
+def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None, *, start: float) -> Figure:
+    """The loss after training against the learning rate, a panel per optimiser, of ``dmlmc.sweeps.after_training``.
+
+    Bars are intervals. A run that diverged, or ended above twice the loss it had at the ``start``, is drawn at the upper
+    rim with a cross. ``marks`` are learning rates to draw as vertical lines.
+    """
+    optimisers = table.optimiser.unique()
+    with sns.axes_style("whitegrid"):
+        figure, axes = plt.subplots(
+            1, len(optimisers), figsize=(max(4.8, 3.6 * len(optimisers)), 3.5), sharey=True, squeeze=False
+        )
+    methods, rim = list(table.method.unique()), 2 * start
+    for axis, optimiser in zip(axes[0], optimisers, strict=True):
+        here = table[table.optimiser == optimiser]
+        for place, method in enumerate(methods):
+            rows = here[here.method == method]
+            shift = 1.04 ** (place - (len(methods) - 1) / 2)  # markers that would hide each other stand side by side
+            rates, shown = rows.learning_rate * shift, np.minimum(rows.loss, rim)
+            bars = np.nan_to_num([shown - np.maximum(rows.low, shown / 10), np.minimum(rows.high, rim) - shown])
+            look = {"color": _COLOURS[method], "linestyle": _STYLES[method], "label": method}
+            axis.errorbar(rates, shown, np.maximum(bars, 0), marker=_MARKERS[method], markersize=4, capsize=2, **look)
+            lost = rows.loss >= rim
+            axis.plot(rates[lost], shown[lost], "x", color="black", markersize=8, zorder=5)
+        for style, (name, rate) in zip((":", "--"), (marks or {}).items(), strict=False):
+            axis.axvline(rate, color="black", linewidth=1, linestyle=style, label=name)
+        axis.axhline(start, color="0.5", linewidth=1, label="before training")
+        axis.set(xscale="log", yscale="log", xlabel="learning rate", title=optimiser)
+    axes[0, 0].set_ylabel("loss after training")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center", ncols=6, bbox_to_anchor=(0.5, -0.08))
+    figure.tight_layout()
+    return figure
+
+
+def momentum_limits(limits: pd.DataFrame, runs: pd.DataFrame) -> Figure:
+    """The largest stable learning rate against momentum, a line per refresh period, and runs, stable or not.
+
+    ``limits`` has the columns ``period, momentum, limit``; ``runs`` has ``period, momentum, learning_rate, unstable``.
+    """
+    with sns.axes_style("whitegrid"):
+        figure, axis = plt.subplots(figsize=(5.6, 3.8))
+    periods = list(limits.period.unique())
+    for colour, period in zip(PALETTE, periods, strict=False):
+        rows, here = limits[limits.period == period], runs[runs.period == period]
+        axis.plot(rows.momentum, rows.limit, color=colour, label=f"refreshed every {period} steps")
+        for unstable, marker in ((False, "o"), (True, "x")):
+            points = here[here.unstable == unstable]
+            axis.plot(points.momentum, points.learning_rate, marker, color=colour, markersize=5)
+    axis.plot([], [], "ko", label="run: stable")
+    axis.plot([], [], "kx", label="run: unstable")
+    axis.set(yscale="log", xlabel="momentum", ylabel="largest stable learning rate [1 / curvature]")
+    axis.legend(frameon=True, fontsize="small")
+    figure.tight_layout()
+    return figure
