@@ -1,8 +1,8 @@
 """Heavy-ball momentum and stale gradients on a quadratic loss: the exact limit of stability, and runs on either side.
 
-Without delay momentum m raises the largest stable learning rate, from 2 to 2 (1 + m) over the curvature. A gradient that
-is reused for many steps is another matter: by its next refresh a fresh one has been built up to 1 / (1 - m) of them, and
-the limit falls in that proportion.
+Without delay momentum m raises the largest stable learning rate, from 2 to 2 (1 + m) over the curvature. A gradient
+that is reused for many steps is another matter: it is added up, each step acts like 1 / (1 - m) of them, and before its
+next refresh nothing corrects that. The limit falls in that proportion.
 """
 
 from collections.abc import Sequence

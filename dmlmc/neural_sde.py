@@ -1,8 +1,8 @@
 """An SDE whose drift and diffusion are networks, and a loss that fits its time marginals to data.
 
 The distance of two laws P and Q used here is the squared maximum mean discrepancy (MMD) of a Gaussian kernel k,
-``E k(Y, Y') - 2 E k(Y, X) + E k(X, X')`` with Y, Y' from P and X, X' from Q, all independent. It is smooth, zero only if
-P = Q, and once two independent copies of a path are walked together it is an expectation over samples, as multilevel
+``E k(Y, Y') - 2 E k(Y, X) + E k(X, X')`` with Y, Y' from P and X, X' from Q, all independent. It is smooth, zero only
+if P = Q, and once two independent copies of a path are walked together it is an expectation over samples, as multilevel
 Monte Carlo needs. (The square of a difference of means is not: its Monte Carlo estimate is biased.)
 """
 
@@ -19,7 +19,7 @@ from dmlmc.sde import SDELoss
 
 
 class NeuralSDE(eqx.Module):
-    """``dX = drift(X) dt + diffusion(X) dW`` for a scalar X. Far from home the drift pulls back, whatever was learned."""
+    """``dX = drift(X) dt + diffusion(X) dW`` for a scalar X. Far out the drift pulls back, whatever was learned."""
 
     drift_network: eqx.nn.MLP
     diffusion_network: eqx.nn.MLP
@@ -111,10 +111,15 @@ def marginals(loss: SDELoss, params: Any, level: int, paths: int, key: Array) ->
     """States at the observation times, shape (times, paths), of a loss whose sample is two copies of a scalar path."""
     if loss.observed_steps is None or loss.y0.shape != (2,):
         raise ValueError("marginals: loss needs observation_times and a state of two copies, y0 of shape (2,).")
-    samples = -(-integer("marginals: paths", paths, minimum=1) // 2)
-    noises = loss.batch(jr.split(key, samples), integer("marginals: level", level, minimum=0))
+    paths, level = integer("marginals: paths", paths, minimum=1), integer("marginals: level", level, minimum=0)
+    return _marginals(loss, params, level, paths, key)
+
+
+@eqx.filter_jit
+def _marginals(loss: SDELoss, params: Any, level: int, paths: int, key: Array) -> Array:
+    noises = loss.batch(jr.split(key, -(-paths // 2)), level)
     states = jax.vmap(lambda noise: loss.states(params, noise))(noises)
-    return jnp.moveaxis(states, 1, 0).reshape(len(loss.observed_steps), -1)[:, :paths]
+    return jnp.moveaxis(states, 1, 0).reshape(states.shape[1], -1)[:, :paths]
 
 
 def quantiles(states: Array, points: int) -> Array:

@@ -43,8 +43,8 @@ def marginal_densities(states: Mapping[str, Any], times: Sequence[float]) -> Fig
 def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None, *, start: float) -> Figure:
     """The loss after training against the learning rate, a panel per optimiser, of ``dmlmc.sweeps.after_training``.
 
-    Bars are intervals. A run that diverged, or ended above twice the loss it had at the ``start``, is drawn at the upper
-    rim with a cross. ``marks`` are learning rates to draw as vertical lines.
+    Bars are intervals. A run that diverged, or ended above twice the loss it had at the ``start``, is drawn at the
+    upper rim with a cross. ``marks`` are learning rates to draw as vertical lines.
     """
     optimisers = table.optimiser.unique()
     with sns.axes_style("whitegrid"):
@@ -73,23 +73,27 @@ def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None
     return figure
 
 
-def momentum_limits(limits: pd.DataFrame, runs: pd.DataFrame) -> Figure:
+def momentum_limits(limits: Mapping[float, pd.DataFrame], runs: Mapping[float, pd.DataFrame]) -> Figure:
     """The largest stable learning rate against momentum, a line per refresh period, and runs, stable or not.
 
-    ``limits`` has the columns ``period, momentum, limit``; ``runs`` has ``period, momentum, learning_rate, unstable``.
+    A panel per curvature of the fresh level, beside a stale one of curvature 1, with the tables of
+    ``dmlmc.momentum.stability_limits`` and ``dmlmc.momentum.runs_near_limits``.
     """
     with sns.axes_style("whitegrid"):
-        figure, axis = plt.subplots(figsize=(5.6, 3.8))
-    periods = list(limits.period.unique())
-    for colour, period in zip(PALETTE, periods, strict=False):
-        rows, here = limits[limits.period == period], runs[runs.period == period]
-        axis.plot(rows.momentum, rows.limit, color=colour, label=f"refreshed every {period} steps")
-        for unstable, marker in ((False, "o"), (True, "x")):
-            points = here[here.unstable == unstable]
-            axis.plot(points.momentum, points.learning_rate, marker, color=colour, markersize=5)
-    axis.plot([], [], "ko", label="run: stable")
-    axis.plot([], [], "kx", label="run: unstable")
-    axis.set(yscale="log", xlabel="momentum", ylabel="largest stable learning rate [1 / curvature]")
-    axis.legend(frameon=True, fontsize="small")
+        figure, axes = plt.subplots(1, len(limits), figsize=(4.4 * len(limits), 3.8), sharey=True, squeeze=False)
+    for axis, (fresh, table) in zip(axes[0], limits.items(), strict=True):
+        for colour, (period, rows) in zip((PALETTE[i] for i in (2, 4, 3)), table.groupby("period"), strict=False):
+            axis.plot(rows.momentum, rows.limit, color=colour, label=f"refreshed every {period} steps")
+            here = runs[fresh][runs[fresh].period == period]
+            for unstable, marker in ((False, "o"), (True, "x")):
+                points = here[here.unstable == unstable]
+                axis.plot(points.momentum, points.learning_rate, marker, color=colour, markersize=5)
+        beside = f"with a fresh level of curvature {fresh:g}" if fresh else "alone"
+        axis.set(yscale="log", xlabel="momentum", title=f"a stale level of curvature 1, {beside}")
+        axis.title.set_fontsize("medium")
+    axes[0, 0].plot([], [], "ko", label="run: stable")
+    axes[0, 0].plot([], [], "kx", label="run: unstable")
+    axes[0, 0].set_ylabel("largest stable learning rate")
+    axes[0, 0].legend(frameon=True, fontsize="small", loc="lower left")
     figure.tight_layout()
     return figure

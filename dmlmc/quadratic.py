@@ -1,8 +1,8 @@
 """SGD on a quadratic loss without sampling: exact second moments, and the exact limit of stability. No JAX.
 
-On a quadratic loss SGD is linear, with heavy-ball momentum, too. Its state is x, the last gradient of every level and the
-velocity; both the mean squares and the growth of a deviation follow from small matrices. Coordinates are alike and independent, so sums of squares over all of
-them obey the same recursion whatever the dimension.
+On a quadratic loss SGD is linear, with heavy-ball momentum, too. Its state is x, the last gradient of every level and
+the velocity; both the mean squares and the growth of a deviation follow from small matrices. Coordinates are alike and
+independent, so sums of squares over all of them obey the same recursion whatever the dimension.
 """
 
 import itertools

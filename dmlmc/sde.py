@@ -92,7 +92,9 @@ class SDELoss(MultilevelLoss):
 
         # Rematerialising the body keeps only the states for the backward pass; on a CPU that is faster, too.
         inputs = (times[:-1], times[1:], noise)
-        return self._observed(*jax.lax.scan(jax.checkpoint(body, prevent_cse=False), self._start(params, times), inputs))
+        return self._observed(
+            *jax.lax.scan(jax.checkpoint(body, prevent_cse=False), self._start(params, times), inputs)
+        )
 
     def loss(self, params: Any, noise: Array) -> Array:
         return self._checked_terminal(self.states(params, noise), params)

@@ -13,7 +13,7 @@ from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
 from dmlmc._checks import integer, positive
-from dmlmc.comparison import even_devices, mean_interval
+from dmlmc.comparison import common_targets, even_devices, mean_interval, ratio_to_reach
 from dmlmc.estimators import GradientEstimator
 from dmlmc.schedule import cumulative
 
@@ -33,8 +33,8 @@ def sweep(
     """Train from ``params`` (one start per seed) by every optimiser at every one of its learning rates, with ``keys``.
 
     ``optimisers`` maps a name to a function of the learning rate and the rates to try, as in
-    ``{"Adam": (optax.adam, [0.01, 0.1])}``. ``dmlmc.train`` compiles a program for each optimiser and rate, this one for
-    all together: what takes seconds with a neural SDE is compilation. Runs that diverge have an infinite loss.
+    ``{"Adam": (optax.adam, [0.01, 0.1])}``. ``dmlmc.train`` compiles a program for each optimiser and rate, this one
+    for all together: what takes seconds with a neural SDE is compilation. Runs that diverge have an infinite loss.
 
     Returns the trained parameters, with a leading axis over runs, and a record like that of ``dmlmc.train`` with the
     columns ``optimiser``, ``learning_rate`` and ``run``, the place on that axis, for ``seconds``.
@@ -102,7 +102,7 @@ def one_run(
 
         def stretch(carry, bounds):
             # The step is not batched over runs, so a level that is not due is skipped by a real branch.
-            carry = jax.lax.fori_loop(*bounds, sgd_step, carry)
+            carry = jax.lax.fori_loop(bounds[0], bounds[1], sgd_step, carry)
             return carry, validation(eqx.combine(carry[0], static))
 
         state = estimator.init(eqx.combine(trainable, static))
@@ -136,3 +136,16 @@ def best_rates(record: pd.DataFrame) -> pd.DataFrame:
     """Of ``after_training``, the rows with the least loss for each method and optimiser."""
     table = after_training(record)
     return table.loc[table.groupby(["optimiser", "method"], sort=False).loss.idxmin()].reset_index(drop=True)
+
+
+def span_ratios(record: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """For losses that all runs of MLMC and delayed MLMC reach: how many times the span of the latter MLMC needs.
+
+    The record is that of one optimiser and learning rate. Empty if no loss is passed by all runs.
+    """
+    pair = record[record.method.isin(["MLMC", "delayed MLMC"])]
+    try:
+        targets = common_targets(pair)
+    except ValueError:
+        return {}
+    return {f"{target:g}": ratio_to_reach(pair, target, "span")._asdict() for target in targets}
