@@ -12,10 +12,19 @@ from scipy import stats
 
 from dmlmc.plots import COLOURS, PALETTE, STYLES
 
-RARER = "delayed MLMC, rarer"
-_COLOURS = {**COLOURS, RARER: PALETTE[2]}
-_STYLES = {**STYLES, RARER: "-."}
-_MARKERS = {"naive": "s", "MLMC": "o", "delayed MLMC": "D", RARER: "^"}
+
+def delayed(factor: int) -> str:
+    """The name of delayed MLMC with periods this many times longer.
+
+    >>> delayed(1), delayed(4)
+    ('delayed MLMC', 'delayed MLMC, periods x 4')
+    """
+    return "delayed MLMC" if factor == 1 else f"delayed MLMC, periods x {factor}"
+
+
+_COLOURS = {**COLOURS, delayed(4): PALETTE[2], delayed(16): PALETTE[4]}
+_STYLES = {**STYLES, delayed(4): "-.", delayed(16): (0, (3, 1, 1, 1, 1, 1))}
+_MARKERS = {"naive": "s", "MLMC": "o", "delayed MLMC": "D", delayed(4): "^", delayed(16): "v"}
 
 
 def marginal_densities(states: Mapping[str, Any], times: Sequence[float]) -> Figure:
@@ -32,7 +41,7 @@ def marginal_densities(states: Mapping[str, Any], times: Sequence[float]) -> Fig
             if name == "data":
                 axis.fill_between(grid, density, color="0.8", label=name)
             else:
-                axis.plot(grid, density, _STYLES.get(name, ":"), color=_COLOURS.get(name, "black"), label=name)
+                axis.plot(grid, density, STYLES.get(name, ":"), color=COLOURS.get(name, "black"), label=name)
         axis.set(title=f"t = {time:g}", xlabel="state x")
     axes[0, 0].set_ylabel("density")
     axes[0, -1].legend(frameon=True, loc="upper left", fontsize="small")

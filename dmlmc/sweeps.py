@@ -79,6 +79,11 @@ def sweep(
     return eqx.combine(last, static), record
 
 
+def params_of(trained: Any, run: int) -> Any:
+    """The parameters of one run, off the devices that the sweep was spread over."""
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[run]) if eqx.is_array(leaf) else leaf, trained)
+
+
 def one_run(
     estimator: GradientEstimator,
     makers: Sequence[Callable[..., optax.GradientTransformation]],

@@ -35,7 +35,9 @@ def test_rates_that_diverged_stand_at_the_rim_with_a_cross():
     crosses = [len(line.get_xdata()) for line in sgd.lines if line.get_marker() == "x"]
     assert sgd.get_title() == "SGD" and sum(crosses) == 1
     assert not sum(len(line.get_xdata()) for line in adam.lines if line.get_marker() == "x")
-    assert max(np.max(line.get_ydata()) for line in sgd.lines if line.get_marker() == "x" and len(line.get_ydata())) == 2
+    assert (
+        max(np.max(line.get_ydata()) for line in sgd.lines if line.get_marker() == "x" and len(line.get_ydata())) == 2
+    )
 
 
 def test_limits_of_momentum_have_a_panel_per_fresh_curvature():

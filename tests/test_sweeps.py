@@ -34,7 +34,8 @@ def test_every_run_of_a_sweep_is_the_run_of_train():
         columns = ["method", "seed", "step", "work", "span"]
         pd.testing.assert_frame_equal(rows[columns].reset_index(drop=True), expected[columns], check_dtype=False)
         np.testing.assert_allclose(rows.loss, expected.loss, rtol=1e-5)
-        np.testing.assert_allclose(trained[rows.run.unique()], params, rtol=1e-5)
+        for run, expected_params in zip(rows.run.unique(), params, strict=True):
+            np.testing.assert_allclose(sweeps.params_of(trained, run), expected_params, rtol=1e-5)
 
 
 def test_a_level_that_is_not_due_is_a_real_branch_for_all_runs_together():
