@@ -1,8 +1,8 @@
 """SGD on a quadratic loss without sampling: exact second moments, and the exact limit of stability. No JAX.
 
-On a quadratic loss SGD is linear. Its state is x and the last gradient of every level; both the mean squares and the
-growth of a deviation follow from small matrices. Coordinates are alike and independent, so sums of squares over all of
-them obey the same recursion whatever the dimension.
+On a quadratic loss SGD is linear, with heavy-ball momentum, too. Its state is x, the last gradient of every level and
+the velocity; both the mean squares and the growth of a deviation follow from small matrices. Coordinates are alike and
+independent, so sums of squares over all of them obey the same recursion whatever the dimension.
 """
 
 import itertools
@@ -47,8 +47,8 @@ class LinearModel:
         return sum(self.curvatures)
 
     def refresh(self, step: int) -> np.ndarray:
-        """The matrix that takes the state (x, last gradients) to the state after the refreshes of a step."""
-        matrix = np.eye(len(self.periods) + 1)
+        """The matrix that takes the state (x, last gradients, velocity) to that after the refreshes of a step."""
+        matrix = np.eye(len(self.periods) + 2)
         for level, (curvature, period) in enumerate(zip(self.curvatures, self.periods, strict=True), start=1):
             if step % period == 0:
                 matrix[level] = 0.0
@@ -58,7 +58,7 @@ class LinearModel:
     def noise(self, step: int) -> np.ndarray:
         """The variances that the refreshes of a step add to the state."""
         due = [v if step % p == 0 else 0.0 for v, p in zip(self.variances, self.periods, strict=True)]
-        return np.array([0.0, *due])
+        return np.array([0.0, *due, 0.0])
 
 
 def delayed_model(problem: Problem, plan: Plan) -> LinearModel:
@@ -92,10 +92,10 @@ def exact_moments(model: LinearModel, gap: float, step_size, steps: int) -> tupl
     if model.curvature <= 0:
         raise ValueError(f"exact_moments: the model must have positive total curvature, got {model.curvature}.")
     steps, sizes = integer("exact_moments: steps", steps, minimum=0), np.asarray(step_size, dtype=float)
-    update, size = _updates(model, sizes), len(model.periods) + 1
+    update, size = _updates(model, sizes), len(model.periods) + 2
     moments = np.zeros((*sizes.shape, size, size))
     moments[..., 0, 0] = 2 * positive("exact_moments: gap", gap) / model.curvature
-    error_row = np.array([model.curvature] + [-1.0] * (size - 1))
+    error_row = np.array([model.curvature] + [-1.0] * (size - 2) + [0.0])
     gradient, error = np.empty((*sizes.shape, steps)), np.empty((*sizes.shape, steps))
     for step in range(steps):
         gradient[..., step] = model.curvature**2 * moments[..., 0, 0]
@@ -106,10 +106,11 @@ def exact_moments(model: LinearModel, gap: float, step_size, steps: int) -> tupl
     return gradient, error
 
 
-def growth_factor(model: LinearModel, step_size) -> np.ndarray:
+def growth_factor(model: LinearModel, step_size, momentum: float = 0.0) -> np.ndarray:
     """By how much a deviation grows per step in the long run: the spectral radius over a whole cycle of periods.
 
     Below 1 the run is stable, above 1 it diverges, whatever the noise. An array of step sizes gives an array.
+    ``momentum`` is that of ``optax.sgd(step_size, momentum)``: the velocity v becomes ``momentum v + gradient``.
 
     >>> float(growth_factor(LinearModel((1.0,), (1.0,), (1,)), 2.5))
     1.5
@@ -117,8 +118,8 @@ def growth_factor(model: LinearModel, step_size) -> np.ndarray:
     cycle, sizes = math.lcm(*model.periods), np.asarray(step_size, dtype=float)
     if cycle > 100_000:
         raise ValueError(f"growth_factor: periods must repeat within 100000 steps, got {model.periods}: {cycle} steps.")
-    update = _updates(model, sizes)
-    product, log_scale = np.broadcast_to(np.eye(len(model.periods) + 1), update.shape), np.zeros(sizes.shape)
+    update = _updates(model, sizes, real("growth_factor: momentum", momentum))
+    product, log_scale = np.broadcast_to(np.eye(len(model.periods) + 2), update.shape), np.zeros(sizes.shape)
     for step in range(cycle):
         product = update @ (model.refresh(step) @ product)
         largest = np.max(np.abs(product), axis=(-1, -2))  # a long unstable cycle would overflow
@@ -128,7 +129,7 @@ def growth_factor(model: LinearModel, step_size) -> np.ndarray:
         return np.exp((np.log(radius) + log_scale) / cycle)
 
 
-def largest_stable_step(model: LinearModel, *, points: int = 400) -> float:
+def largest_stable_step(model: LinearModel, momentum: float = 0.0, *, points: int = 400) -> float:
     """The step size at which the run first stops being stable, found by a scan on a log scale and by bisection.
 
     Stability can come back at larger steps; this is the end of the first stable stretch. 0.0 if there is none.
@@ -137,9 +138,9 @@ def largest_stable_step(model: LinearModel, *, points: int = 400) -> float:
     2.0
     """
     scale = sum(abs(curvature) for curvature in model.curvatures)
-    lowest = 1e-3 / sum(abs(k) * p for k, p in zip(model.curvatures, model.periods, strict=True))
+    lowest = 1e-3 * (1 - momentum) / sum(abs(k) * p for k, p in zip(model.curvatures, model.periods, strict=True))
     sizes = np.geomspace(lowest, 8 / scale, points) if lowest < 8 / scale else np.array([lowest])
-    unstable = np.flatnonzero(growth_factor(model, sizes) >= 1.0)
+    unstable = np.flatnonzero(growth_factor(model, sizes, momentum) >= 1.0)
     if unstable.size == 0:
         return float(sizes[-1])
     if unstable[0] == 0:
@@ -147,7 +148,7 @@ def largest_stable_step(model: LinearModel, *, points: int = 400) -> float:
     low, high = sizes[unstable[0] - 1], sizes[unstable[0]]
     for _ in range(40):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if growth_factor(model, middle) < 1.0 else (low, middle)
+        low, high = (middle, high) if growth_factor(model, middle, momentum) < 1.0 else (low, middle)
     return float(low)
 
 
@@ -213,9 +214,10 @@ def step_size_ladder(problem: Problem, samples: float, steps: int) -> dict[str, 
     }
 
 
-def _updates(model: LinearModel, sizes: np.ndarray) -> np.ndarray:
-    """The matrix of ``x - step size * sum of the last gradients``, one for each step size."""
-    size = len(model.periods) + 1
+def _updates(model: LinearModel, sizes: np.ndarray, momentum: float = 0.0) -> np.ndarray:
+    """The matrix of ``velocity = momentum velocity + sum of the last gradients``, ``x - step size * velocity``."""
+    size = len(model.periods) + 2
     updates = np.broadcast_to(np.eye(size), (*sizes.shape, size, size)).copy()
-    updates[..., 0, 1:] = -sizes[..., None]
+    updates[..., -1, :] = [0.0] + [1.0] * (size - 2) + [momentum]
+    updates[..., 0, 1:] = -sizes[..., None] * updates[..., -1, 1:]
     return updates

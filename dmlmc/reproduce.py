@@ -62,6 +62,21 @@ PAPER: dict[str, dict[str, Any]] = {
         "final_paths": 8192,
         "output": "../figures",
     },
+    "05_your_own_sde": {
+        "profile": "paper",
+        "max_level": 3,
+        "level0_samples": 64,
+        "steps": 400,
+        "seeds": 4,
+        "sgd_rates": [0.1, 0.2, 0.4],
+        "momentum_rates": [0.01, 0.02, 0.04],
+        "adam_rates": [0.005, 0.01, 0.02],
+        "validation_paths": 512,
+        "budget": 30_000,
+        "period_factors": [1, 4, 16],
+        "momenta": [0.0, 0.3, 0.5, 0.7, 0.9],
+        "output": "../figures",
+    },
 }
 
 

@@ -36,8 +36,8 @@ class SDELoss(MultilevelLoss):
     ...     y0=jnp.zeros(1), noise_dim=1, t1=1.0, coarsest_steps=10,
     ... )
     >>> noise = loss.sample(jax.random.key(0), level=2)
-    >>> noise.shape, loss.loss({"theta": jnp.array(2.0)}, noise).shape
-    ((40, 1), ())
+    >>> noise.shape, loss.loss({"theta": jnp.array(2.0)}, noise).shape, loss.states({"theta": 2.0}, noise).shape
+    ((40, 1), (), (1,))
     """
 
     drift: Callable[[Any, Array, Any], Array]
@@ -80,7 +80,8 @@ class SDELoss(MultilevelLoss):
     def coarsen(self, noise: Array) -> Array:
         return brownian.coarsen(noise)
 
-    def loss(self, params: Any, noise: Array) -> Array:
+    def states(self, params: Any, noise: Array) -> Array:
+        """What ``terminal`` sees of one path: its state at t1, or those at the observation times."""
         times, _ = self._grid(noise)
         step = self._stepper(params)
 
@@ -91,8 +92,12 @@ class SDELoss(MultilevelLoss):
 
         # Rematerialising the body keeps only the states for the backward pass; on a CPU that is faster, too.
         inputs = (times[:-1], times[1:], noise)
-        last, seen = jax.lax.scan(jax.checkpoint(body, prevent_cse=False), self._start(params, times), inputs)
-        return self._terminal(last, seen, params)
+        return self._observed(
+            *jax.lax.scan(jax.checkpoint(body, prevent_cse=False), self._start(params, times), inputs)
+        )
+
+    def loss(self, params: Any, noise: Array) -> Array:
+        return self._checked_terminal(self.states(params, noise), params)
 
     def pair(self, params: Any, noise: Array) -> tuple[Array, Array]:
         # One scan over the coarse steps walks both paths, so the pair's chain of steps is as long as the fine
@@ -115,7 +120,8 @@ class SDELoss(MultilevelLoss):
         )
         start = (self._start(params, times), self._start(params, times[::2]))
         (fine, coarse), seen = jax.lax.scan(jax.checkpoint(body, prevent_cse=False), start, inputs)
-        return self._terminal(fine, seen[0], params), self._terminal(coarse, seen[1], params)
+        observed = self._observed(fine, seen[0]), self._observed(coarse, seen[1])
+        return self._checked_terminal(observed[0], params), self._checked_terminal(observed[1], params)
 
     def _grid(self, noise: Array) -> tuple[Array, int]:
         steps = noise.shape[0]
@@ -153,12 +159,13 @@ class SDELoss(MultilevelLoss):
     def _seen(self, path):
         return None if self.observed_steps is None else path[0]
 
-    def _terminal(self, last, seen, params: Any) -> Array:
+    def _observed(self, last, seen) -> Array:
         if self.observed_steps is None:
-            states = last[0]
-        else:
-            stride = seen.shape[0] // self.coarsest_steps
-            states = seen[np.array(self.observed_steps) * stride - 1]
+            return last[0]
+        stride = seen.shape[0] // self.coarsest_steps
+        return seen[np.array(self.observed_steps) * stride - 1]
+
+    def _checked_terminal(self, states: Array, params: Any) -> Array:
         return _of_shape("terminal", self.terminal(states, params), ())
 
 
