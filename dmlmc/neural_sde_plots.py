@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 from scipy import stats
 
 from dmlmc.plots import COLOURS, PALETTE, STYLES
@@ -76,8 +77,12 @@ def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None
             axis.axvline(rate, color="black", linewidth=1, linestyle=style, label=name)
         axis.axhline(start, color="0.5", linewidth=1, label="before training")
         axis.set(xscale="log", yscale="log", xlabel="learning rate", title=optimiser)
+        used = sorted(here.learning_rate.unique())
+        axis.set_xlim(used[0] / 1.4, used[-1] * 1.4)
+        axis.set_xticks(used, [f"{rate:g}" for rate in used], minor=False, rotation=45 if len(used) > 5 else 0)
+        axis.xaxis.set_minor_locator(NullLocator())
     axes[0, 0].set_ylabel("loss after training")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center", ncols=6, bbox_to_anchor=(0.5, -0.08))
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center", ncols=6, bbox_to_anchor=(0.5, -0.1))
     figure.tight_layout()
     return figure
 
@@ -92,14 +97,13 @@ def momentum_limits(limits: Mapping[float, pd.DataFrame], runs: Mapping[float, p
         figure, axes = plt.subplots(1, len(limits), figsize=(4.4 * len(limits), 3.8), sharey=True, squeeze=False)
     for axis, (fresh, table) in zip(axes[0], limits.items(), strict=True):
         for colour, (period, rows) in zip((PALETTE[i] for i in (2, 4, 3)), table.groupby("period"), strict=False):
-            axis.plot(rows.momentum, rows.limit, color=colour, label=f"refreshed every {period} steps")
+            axis.plot(rows.momentum, rows.limit, color=colour, label=f"refresh period {period}")
             here = runs[fresh][runs[fresh].period == period]
             for unstable, marker in ((False, "o"), (True, "x")):
                 points = here[here.unstable == unstable]
                 axis.plot(points.momentum, points.learning_rate, marker, color=colour, markersize=5)
-        beside = f"with a fresh level of curvature {fresh:g}" if fresh else "alone"
-        axis.set(yscale="log", xlabel="momentum", title=f"a stale level of curvature 1, {beside}")
-        axis.title.set_fontsize("medium")
+        beside = f"beside a fresh level of curvature {fresh:g}" if fresh else "a stale level alone"
+        axis.set(yscale="log", xlabel="momentum", title=beside)
     axes[0, 0].plot([], [], "ko", label="run: stable")
     axes[0, 0].plot([], [], "kx", label="run: unstable")
     axes[0, 0].set_ylabel("largest stable learning rate")

@@ -45,8 +45,8 @@ def sweep(
     ...     dmlmc.naive(loss, level=0, samples=1), {"SGD": (optax.sgd, [0.5, 1.0])}, jnp.ones((1, 2)),
     ...     jax.random.key(0)[None], steps=2, validation=lambda params: loss.mean(params, 0), evaluate_every=1,
     ... )
-    >>> record.loss.round(3).tolist()  # halved at each step, hence a quarter of the square, or gone at once
-    [1.0, 0.25, 0.062, 1.0, 0.0, 0.0]
+    >>> record.loss.round(2).tolist()  # halved at each step, hence a quarter of the square, or gone at once
+    [1.0, 0.25, 0.06, 1.0, 0.0, 0.0]
     """
     steps = integer("sweep: steps", steps, minimum=1)
     every = integer("sweep: evaluate_every", evaluate_every, minimum=1)

@@ -19,7 +19,7 @@ from dmlmc.estimators import _slots
 from tests.device_runs import ESTIMATORS, LOSS
 
 ROOT = Path(__file__).parent.parent
-TIMEOUT = 300  # seconds; what is run here takes less than 30 on one core
+TIMEOUT = 300  # seconds; what is run here takes about 30 on one core
 
 
 def start(devices, *arguments):

@@ -47,5 +47,5 @@ def test_limits_of_momentum_have_a_panel_per_fresh_curvature():
     }
     alone, beside = neural_sde_plots.momentum_limits(limits, runs).axes
     assert alone.get_title().endswith("alone") and "fresh level of curvature 2" in beside.get_title()
-    first = next(line for line in beside.lines if line.get_label() == "refreshed every 4 steps")
+    first = next(line for line in beside.lines if line.get_label() == "refresh period 4")
     np.testing.assert_allclose(first.get_ydata(), limits[2.0].limit[limits[2.0].period == 4])
