@@ -16,11 +16,11 @@ def returned(name: str, value: Any, shape: tuple[int, ...], dtype: Any = None) -
     """What a function of the user's returned: an array of a shape, of floats or cast to the given type of floats."""
     wanted = f"{name} must return an array of shape {shape}{'' if shape else ', a scalar'}"
     try:
-        array = jnp.asarray(value)
+        array = jnp.asarray(None if isinstance(value, str) else value)  # NumPy may take text for the name of a dtype
     except (TypeError, ValueError):
         raise TypeError(f"{wanted}, got {value!r}.") from None
-    if value is None or array.shape != shape:
-        raise ValueError(f"{wanted}, got {None if value is None else f'shape {array.shape}'}.")
+    if array.shape != shape:
+        raise ValueError(f"{wanted}, got shape {array.shape}.")
     if not jnp.issubdtype(array.dtype, jnp.floating if dtype is None else jnp.number) or jnp.iscomplexobj(array):
         raise TypeError(f"{wanted}, of real floats, got dtype {array.dtype}.")
     return array if dtype is None else array.astype(dtype)
@@ -31,12 +31,10 @@ def random_key(name: str, value: Any, *, several: bool = False) -> Array:
     typed = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
     if not typed or value.ndim > int(several):
         more = ", or an array of them such as jax.random.split(jax.random.key(0), 10)" if several else ""
-        hint = ""
-        if typed:
-            hint = f", an array of keys of shape {value.shape}"
-        elif getattr(value, "dtype", None) == np.uint32:
-            hint = "; jax.random.wrap_key_data makes a key of an old-style one"
-        raise TypeError(f"{name} must be a key such as jax.random.key(0){more}, got {value!r}{hint}.")
+        old = getattr(value, "dtype", None) == np.uint32
+        hint = "; jax.random.wrap_key_data makes a key of an old-style one" if old else ""
+        given = f"an array of keys of shape {value.shape}" if typed else repr(value)
+        raise TypeError(f"{name} must be a key such as jax.random.key(0){more}, got {given}{hint}.")
     if value.size == 0:
         raise ValueError(f"{name} must hold at least one key, one per seed, got none.")
     return value

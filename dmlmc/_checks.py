@@ -14,7 +14,7 @@ def _number(value: Any) -> Any:
     """A NumPy or JAX scalar as a Python number, anything else (and what is being traced) as it is."""
     try:
         return value.item() if getattr(value, "shape", None) == () else value
-    except (AttributeError, TypeError):
+    except (AttributeError, NotImplementedError, TypeError):  # NotImplementedError: a key
         return value
 
 

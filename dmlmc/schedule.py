@@ -22,7 +22,7 @@ def level_cost(level: int, c: float) -> float:
     >>> level_cost(6, 1.0)
     64.0
     """
-    return _checks.power_of_two(f"level = {level} and c = {c:g}", c * level)
+    return _checks.power_of_two(f"level_cost: level = {level} and c = {c:g}", c * level)
 
 
 def pair_cost(level: int, c: float) -> float:
@@ -62,8 +62,8 @@ class Plan:
         object.__setattr__(self, "samples", _checks.positive_integers("Plan: samples", self.samples))
         periods = _checks.positive_integers("Plan: periods", self.periods, length=len(self.samples))
         object.__setattr__(self, "periods", periods)
-        top = f"Plan: max_level = {self.max_level} and c = {self.rates.c:g}"
-        _checks.power_of_two(top, self.rates.c * self.max_level)
+        c, top = self.rates.c, self.max_level
+        _checks.power_of_two(f"Plan: max_level = {top} and c = {c:g}", c * top)
 
     @property
     def max_level(self) -> int:
@@ -88,14 +88,13 @@ class Plan:
     def work(self, step):
         """Work of one step (a float), or of each of an array of steps: that of all samples of all levels due."""
         steps = _checks.step_or_steps("Plan.work: step", step)
-        total = sum(np.where(steps % p == 0, n * pair_cost(l, self.rates.c), 0.0) for l, n, p in self._levels())
+        total = sum(_due(steps, p) * (n * pair_cost(l, self.rates.c)) for l, n, p in self._levels())
         return total if steps.ndim else float(total)
 
     def span(self, step):
         """Span of one step (a float), or of each of an array of steps: that of the highest level due."""
         steps = _checks.step_or_steps("Plan.span: step", step)
-        spans = [np.where(steps % p == 0, level_cost(l, self.rates.c), 0.0) for l, _, p in self._levels()]
-        highest = np.max(spans, axis=0)
+        highest = np.max([_due(steps, p) * level_cost(l, self.rates.c) for l, _, p in self._levels()], axis=0)
         return highest if steps.ndim else float(highest)
 
     def cumulative_work(self, steps: int) -> np.ndarray:
@@ -132,9 +131,9 @@ class Plan:
 
     def variance(self, variances: Sequence[float] | None = None) -> float:
         """Variance of the MLMC gradient, ``sum V_l / N_l``; V_l defaults to ``2^(-b l)``, Assumption 2 with M = 1."""
-        if variances is None:
-            variances = [2.0 ** (-self.rates.b * level) for level in range(len(self.samples))]
-        values = _checks.positive_reals("Plan.variance: variances", variances, length=len(self.samples))
+        values = 2.0 ** (-self.rates.b * np.arange(len(self.samples)))
+        if variances is not None:
+            values = _checks.positive_reals("Plan.variance: variances", variances, length=len(self.samples))
         return float(np.sum(values / np.asarray(self.samples)))
 
     def naive_samples(self, variances: Sequence[float] | None = None, naive_variance: float | None = None) -> int:
@@ -147,9 +146,8 @@ class Plan:
         148
         """
         variance = self.variance(variances)
-        if naive_variance is None:
-            naive_variance = 1.0 if variances is None else variances[0]
-        return _ceil(_checks.positive("Plan.naive_samples: naive_variance", naive_variance) / variance)
+        given = (1.0 if variances is None else variances[0]) if naive_variance is None else naive_variance
+        return _ceil(_checks.positive("Plan.naive_samples: naive_variance", given) / variance)
 
     def _levels(self):
         return zip(range(len(self.samples)), self.samples, self.periods, strict=True)
@@ -180,10 +178,8 @@ def plan(
     _checks.instance("plan: rates", rates, Rates)
     max_level = _checks.integer("plan: max_level", max_level, minimum=0)
     if (samples is None) == (level0_samples is None):
-        raise ValueError(
-            "plan: give exactly one of samples (the effective batch size N, or one count per level) and "
-            f"level0_samples (the count at level 0), got samples={samples!r} and level0_samples={level0_samples!r}."
-        )
+        given = f"samples={samples!r} and level0_samples={level0_samples!r}"
+        raise ValueError(f"plan: give exactly one of samples (N, or N_l per level) and level0_samples, got {given}.")
     weights = [2.0 ** (-(rates.b + rates.c) * level / 2) for level in range(max_level + 1)]
     if level0_samples is not None:
         level0_samples = _checks.integer("plan: level0_samples", level0_samples, minimum=1)
@@ -195,7 +191,7 @@ def plan(
         counts = _checks.positive_integers("plan: samples", samples, length=max_level + 1)
     if periods is None:
         top = f"plan: max_level = {max_level} and d = {rates.d:g}"
-        exact = [_checks.power_of_two(top, rates.d * level) for level in range(max_level + 1)]
+        exact = (_checks.power_of_two(top, rates.d * level) for level in range(max_level + 1))
         periods = [math.floor(value * (1 + 1e-12)) for value in exact]  # see _ceil
     return Plan(rates, counts, _checks.positive_integers("plan: periods", periods, length=max_level + 1))
 
@@ -243,6 +239,10 @@ def mean_span(rates: Rates, max_level: int) -> float:
     excess = rates.c - rates.d
     top = _checks.power_of_two(f"mean_span: max_level = {max_level} and c - d = {excess:g}", excess * max_level)
     return (1 - 2.0**-rates.d) * sum_of_spans(rates, max_level - 1) + top if max_level else top
+
+
+def _due(steps: np.ndarray, period: int) -> np.ndarray:
+    return steps % min(period, 2**62) == 0  # beyond any step, and beyond what NumPy counts
 
 
 def _ceil(value: float) -> int:

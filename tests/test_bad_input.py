@@ -81,7 +81,7 @@ def test_what_is_no_key_is_refused(name):
         with pytest.raises(TypeError, match=rf"^{name}: key must be a key such as jax.random.key\(0\).*, got "):
             CALLS[name](key=key)
     if name != "train":
-        with pytest.raises(TypeError, match=rf"^{name}: key .*, an array of keys of shape \(2,\)"):
+        with pytest.raises(TypeError, match=rf"^{name}: key .*, got an array of keys of shape \(2,\)"):
             CALLS[name](key=jr.split(KEY))
 
 

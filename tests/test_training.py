@@ -236,7 +236,7 @@ def broken(estimate=lambda params: (params, ()), **fields):
         ({"validation": 3}, TypeError, "validation must be a function"),
         ({"validation": lambda: 1.0}, TypeError, r"validation must be a function of \(params\), got one of \(\)"),
         ({"validation": lambda params: params}, ValueError, r"validation must return .* got shape \(3,\)"),
-        ({"validation": lambda params: None}, ValueError, "validation must return .* got None"),
+        ({"validation": lambda params: None}, TypeError, "validation must return .* got None"),
         ({"validation": lambda params: {"a": params[0]}}, TypeError, "validation must return .* got {'a'"),
         ({"validation": lambda params: 1j * params[0]}, TypeError, "validation must return .* got dtype complex64"),
         ({"directory": 3}, TypeError, "directory must be a path such as 'runs/first', got 3"),
