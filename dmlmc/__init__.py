@@ -1,10 +1,41 @@
 """Delayed multilevel Monte Carlo gradients for SGD on simulated losses.
 
-plan a run     Rates, plan, Plan, optimal_allocation, Allocation, mean_span, sum_of_spans
-write a loss   SDELoss, MultilevelLoss, QuadraticLoss, mean_loss
-its gradient   naive, mlmc, delayed_mlmc, GradientEstimator
-train with it  train, DivergenceError, CheckpointError, mesh
-its rates      calibrate, measure_levels, fit_rates, check_list, CheckList, Measurement, level_seconds, iterates
+Plan a run
+    Rates               the exponents b, c and d: how variance, cost and smoothness change with the level
+    plan                from rates to a Plan: samples and refresh periods of every level
+    Plan                who computes when, and what it costs in work and span
+    mean_span           mean span of delayed MLMC, in closed form
+    sum_of_spans        the paper's bound on it
+    optimal_allocation  sample counts for any variances and costs
+    Allocation          what it returns
+
+Write a loss
+    SDELoss             the terminal loss of an SDE: drift, diffusion, terminal
+    MultilevelLoss      the interface, for a hierarchy of your own
+    QuadraticLoss       one of which every constant is known
+    mean_loss           its mean over fresh paths: a validation loss
+
+Estimate its gradient
+    delayed_mlmc        delayed MLMC: fine levels are refreshed rarely and reused in between
+    mlmc                multilevel Monte Carlo
+    naive               independent paths at one level
+    GradientEstimator   what these three return: init, estimate, work, span
+
+Train
+    train               many seeds in one compiled program, with checkpoints and a record
+    mesh                devices that share the samples, the seeds, or both
+    CheckpointError     raised for a checkpoint that cannot be used
+    DivergenceError     raised for a gradient or loss that is not finite
+
+Measure its rates
+    calibrate           rates for a plan in one call, with a check list
+    measure_levels      gradients level by level, as a Measurement
+    Measurement         means of blocks, and tables of them
+    fit_rates           b, c and d from a Measurement, with intervals
+    check_list          from a Measurement to a CheckList
+    CheckList           tails, telescoping, rates and a verdict, to print
+    level_seconds       seconds per level
+    iterates            points that an optimisation passes through, to measure at
 """
 
 from importlib.metadata import version

@@ -10,7 +10,12 @@ from dmlmc._checks import positive, positive_reals
 
 
 class Allocation(NamedTuple):
-    """Real-valued optimal sample counts, with the total cost and the variance they give. Round ``samples`` up."""
+    """Real-valued optimal sample counts, with the total cost and the variance they give. Round ``samples`` up.
+
+    >>> found = optimal_allocation([4.0, 1.0], [1.0, 4.0], target_variance=0.3)
+    >>> np.ceil(found.samples).astype(int).tolist(), round(found.cost, 1), round(found.variance, 3)
+    ([27, 7], 53.3, 0.3)
+    """
 
     samples: np.ndarray
     cost: float
@@ -28,6 +33,9 @@ def optimal_allocation(
 
     For any per-sample variances V_l and costs C_l the optimum is ``N_l`` proportional to ``sqrt(V_l / C_l)``,
     and ``variance * cost = (sum sqrt(V_l C_l))^2`` (the paper's Appendix A).
+
+    - ``variances``, ``costs``: V_l and C_l, one positive number per level.
+    - ``total_cost`` or ``target_variance``: what is given; exactly one of them.
 
     >>> optimal_allocation([4.0, 1.0], [1.0, 4.0], total_cost=80.0)
     Allocation(samples=array([40., 10.]), cost=80.0, variance=0.2)

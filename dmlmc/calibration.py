@@ -9,10 +9,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 import pandas as pd
 from jax import Array
 
-from dmlmc._checks import integer, positive
+from dmlmc._array_checks import parameters, random_key
+from dmlmc._checks import instance, integer, positive, positive_reals
 from dmlmc.diagnostics import Measurement, measure_levels
 from dmlmc.losses import MultilevelLoss, mean_loss
 from dmlmc.rate_fits import FittedRates, fit_rates
@@ -24,7 +26,17 @@ HEAVY = 100.0  # a kurtosis above this needs ten thousand samples for a second m
 
 @dataclass(frozen=True)
 class CheckList:
-    """What a user of multilevel gradients looks at before trusting them. ``print`` it."""
+    """What a user of multilevel gradients looks at before trusting them. ``print`` it.
+
+    ``table`` is that of the measurement, ``fitted`` the rates with intervals, ``plan`` what follows from them, or None.
+    ``dmlmc.check_list`` makes it, and ``dmlmc.calibrate``.
+
+    >>> from dmlmc import QuadraticLoss
+    >>> quadratic = QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
+    >>> _, report = calibrate(quadratic, jnp.ones(2), jr.key(0), 20_000, max_level=2, steps=[1, 2, 4])
+    >>> report.warnings(), report.plan.max_level, len(report.verdict())
+    ([], 2, 4)
+    """
 
     table: pd.DataFrame
     fitted: FittedRates
@@ -78,7 +90,23 @@ class CheckList:
 
 
 def check_list(measured: Measurement, fitted: FittedRates | None = None, *, level0_samples: int = 512) -> CheckList:
-    """The check list of a measurement, with the plan that its rates lead to."""
+    """The check list of a measurement, with the plan that its rates lead to.
+
+    - ``measured``: from ``dmlmc.measure_levels``.
+    - ``fitted``: from ``dmlmc.fit_rates``, by default with its own defaults.
+    - ``level0_samples``: the sample count at level 0 of the plan.
+
+    >>> from dmlmc import QuadraticLoss
+    >>> quadratic = QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
+    >>> found = measure_levels(
+    ...     quadratic, jnp.ones(2), 1.1 * jnp.ones(2), jr.key(0), max_level=3, samples=2048, steps=[1, 2, 4, 8]
+    ... )
+    >>> check_list(found, level0_samples=64).plan.periods
+    (1, 2, 4, 8)
+    """
+    instance("check_list: measured", measured, Measurement, ", made by dmlmc.measure_levels(...)")
+    if fitted is not None and not isinstance(fitted, FittedRates):
+        raise TypeError(f"check_list: fitted must be what dmlmc.fit_rates(...) returns, got {fitted!r}.")
     fitted = fitted or fit_rates(measured)
     table = measured.table()
     follows = None
@@ -102,10 +130,11 @@ def calibrate(
 ) -> tuple[Rates, CheckList]:
     """Measure the rates of a loss at ``params`` and return them with the check list, ready for ``dmlmc.plan``.
 
-    ``budget`` is the work to spend, in gradients of one path at level 0. All levels get the same samples, at least two
-    per block. Smoothness compares two points. The second is ``other`` or, by default, a step of
-    SGD away: against the mean gradient of level 0, by ``distance`` times the norm of the parameters, or times 1 if that
-    is more. That is the direction in which training moves and in which a reused gradient goes stale.
+    ``budget`` is the work to spend, in gradients of one path at level 0, and ``key`` decides which paths. All levels
+    get the same samples, at least two per block. Smoothness compares two points. The second is ``other`` or, by
+    default, a step of SGD away: against the mean gradient of level 0, by ``distance`` times the norm of the parameters,
+    or times 1 if that is more. That is the direction in which training moves and in which a reused gradient goes stale.
+    ``max_level``, ``steps`` and ``blocks`` go to ``dmlmc.measure_levels``, ``drop`` to ``dmlmc.fit_rates``.
 
     >>> from dmlmc import QuadraticLoss
     >>> quadratic = QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
@@ -115,15 +144,21 @@ def calibrate(
     >>> print(report.verdict()[0])
     MLMC worth it (b > c)?  yes
     """
+    instance("calibrate: loss", loss, MultilevelLoss, ", such as dmlmc.SDELoss(...)")
+    parameters("calibrate: params", params)
     budget = positive("calibrate: budget", budget)
     distance = positive("calibrate: distance", distance)
     max_level = integer("calibrate: max_level", max_level, minimum=2)
     blocks = integer("calibrate: blocks", blocks, minimum=4)
-    pilot, main = jr.split(key)
+    drop = integer("calibrate: drop", drop, minimum=0, maximum=max_level - 1)
+    relative = 2.0 ** np.arange(max_level + 1)
+    if steps is not None:
+        relative = positive_reals("calibrate: steps", steps, length=max_level + 1)
+        relative = relative / relative[0]
+    pilot, main = jr.split(random_key("calibrate: key", key))
     if other is None:
         other = _one_step_away(loss, params, pilot, distance)
-    costs = [2.0**level for level in range(max_level + 1)] if steps is None else [step / steps[0] for step in steps]
-    samples = max(2 * blocks, int(budget / (sum(costs) + sum(costs[:-1]))))
+    samples = max(2 * blocks, int(budget / (sum(relative) + sum(relative[:-1]))))
     measured = measure_levels(
         loss, params, other, main, max_level=max_level, samples=samples, blocks=blocks, steps=steps
     )

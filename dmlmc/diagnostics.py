@@ -20,7 +20,8 @@ import pandas as pd
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from dmlmc._checks import integer, positive_reals
+from dmlmc._array_checks import alike, parameters, random_key
+from dmlmc._checks import instance, integer, positive_reals
 from dmlmc.losses import MultilevelLoss
 
 
@@ -36,6 +37,12 @@ class Measurement:
       grad D_l, unbiased: the dot product of two independent half means, averaged over all ways to halve the blocks.
       ``mean_smoothness`` is that of the mean gradient, Assumption 3 proper, and ``noise_floor`` what it would show
       if the truth were zero.
+
+    >>> from dmlmc import QuadraticLoss, Rates
+    >>> quadratic = QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
+    >>> found = measure_levels(quadratic, jnp.ones(2), 1.1 * jnp.ones(2), jr.key(0), max_level=1, samples=64)
+    >>> len(found.blocks), len(found.levels), found.dominated_levels()
+    (64, 2, [])
     """
 
     blocks: pd.DataFrame
@@ -85,13 +92,15 @@ def measure_levels(
 ) -> Measurement:
     """Statistics of the gradient of ``D_l = F_l - F_(l-1)`` at ``params``, for the levels 0, ..., ``max_level``.
 
+    - ``loss``, ``params``: any ``dmlmc.MultilevelLoss`` and the point at which to measure it.
     - ``other``: a second point nearby, such as the next iterate of SGD. The pathwise smoothness is the mean of
       ``|grad D_l(other) - grad D_l(params)| / |other - params|`` with the same noise at both.
-    - ``samples``: how many at each level, rounded up to whole blocks of two or more.
+    - ``samples``: how many at each level, rounded up to whole ``blocks`` of two or more.
     - ``chunk``: samples differentiated together, by default as many as the loss asks for by ``samples_at_once``, or
       else 64. However many samples are asked for, memory holds what the gradients of one chunk need, the gradients
       themselves at two points, and ``2 * blocks`` mean gradients.
     - ``steps``: what one path costs at each level, by default how many random numbers it takes.
+    - ``key``: decides the noise, the same for all levels.
 
     The floating point type is the caller's. Fine levels are differences of near-equal gradients: prefer 64-bit.
 
@@ -101,8 +110,9 @@ def measure_levels(
     >>> found.table().smoothness.round(3).tolist()
     [2.0, 1.0, 0.5]
     """
-    if not isinstance(loss, MultilevelLoss):
-        raise TypeError(f"measure_levels: loss must be a dmlmc.MultilevelLoss, got {loss!r}.")
+    instance("measure_levels: loss", loss, MultilevelLoss, ", such as dmlmc.SDELoss(...)")
+    parameters("measure_levels: params", params)
+    random_key("measure_levels: key", key)
     max_level = integer("measure_levels: max_level", max_level, minimum=0)
     blocks = integer("measure_levels: blocks", blocks, minimum=4)
     size = max(2, -(-integer("measure_levels: samples", samples, minimum=1) // blocks))
@@ -111,16 +121,18 @@ def measure_levels(
     costs = positive_reals("measure_levels: steps", steps, length=max_level + 1)
     if chunk is not None:
         chunk = integer("measure_levels: chunk", chunk, minimum=1)
-    distance = float(np.linalg.norm(_flat(other) - _flat(params))) if _alike(params, other) else 0.0
+    here, there = (eqx.filter(point, eqx.is_inexact_array) for point in (params, other))
+    alike("measure_levels: other", there, here, "shaped like params")
+    distance = float(np.linalg.norm(_numpy(ravel_pytree(there)[0]) - _numpy(ravel_pytree(here)[0])))
     if not 0 < distance < np.inf:
-        raise ValueError("measure_levels: other must be shaped like params and differ from it, finitely.")
+        raise ValueError(f"measure_levels: other must differ from params, finitely, got a distance of {distance}.")
     pair_key, lone_key = jr.split(key)
     tables, rows = [], []
     for level, cost in enumerate(costs):
         at_once = chunk or loss.samples_at_once(level) or 64
         arguments = loss, params, other, level, blocks, jnp.asarray(size), at_once
-        sums, gradients, changes = jax.tree.map(np.asarray, _pair_blocks(*arguments, pair_key, max_level))
-        lone = jax.tree.map(np.asarray, _lone_blocks(*arguments, jr.fold_in(lone_key, level)))
+        sums, gradients, changes = jax.tree.map(_numpy, _pair_blocks(*arguments, pair_key, max_level))
+        lone = jax.tree.map(_numpy, _lone_blocks(*arguments, jr.fold_in(lone_key, level)))
         if not all(np.all(np.isfinite(values)) for values in (*sums.values(), *lone.values())):
             raise FloatingPointError(f"measure_levels: a loss or gradient at level {level} is not finite.")
         inner = (sums["second_moment"] - np.sum(gradients**2, axis=1)) * size / (size - 1)
@@ -140,13 +152,8 @@ def _random_numbers(loss: MultilevelLoss, level: int) -> float:
     return float(sum(leaf.size for leaf in jax.tree.leaves(noise)))
 
 
-def _flat(params: Any) -> np.ndarray:
-    return np.asarray(ravel_pytree(eqx.filter(params, eqx.is_inexact_array))[0])
-
-
-def _alike(params: Any, other: Any) -> bool:
-    one, two = (eqx.filter_eval_shape(eqx.filter, tree, eqx.is_inexact_array) for tree in (params, other))
-    return bool(eqx.tree_equal(one, two))
+def _numpy(array: Array) -> np.ndarray:
+    return np.asarray(array, np.promote_types(array.dtype, np.float32))  # pandas knows no floats of 16 bits
 
 
 def _squared_mean(means: np.ndarray) -> tuple[float, float, float]:

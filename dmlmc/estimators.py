@@ -13,10 +13,11 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from dmlmc._checks import integer, positive
+from dmlmc._array_checks import alike, parameters, random_key, returned, step_index
+from dmlmc._checks import function, instance, integer, numbers, positive
 from dmlmc.devices import SAMPLES, WHOLE, check_mesh, devices_sharing
 from dmlmc.losses import MultilevelLoss
-from dmlmc.schedule import Plan, level_cost
+from dmlmc.schedule import Plan, cumulative, level_cost
 
 
 def _constant(value: float) -> Callable[[Any], Any]:
@@ -39,6 +40,18 @@ class GradientEstimator(NamedTuple):
     Both functions can be compiled, batched over seeds with ``jax.vmap`` (leave ``step`` unbatched, or every
     level is computed at every step) and put in a ``lax.scan``. In a ``jax.shard_map`` of your own with an axis
     called "samples", ``estimate`` computes the share of its device and returns the gradient of all.
+
+    >>> import dmlmc
+    >>> rates = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
+    >>> loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1.0, rates=rates)
+    >>> estimator = dmlmc.delayed_mlmc(loss, dmlmc.plan(rates, max_level=2, level0_samples=16))
+    >>> params = jnp.ones(2)
+    >>> state = estimator.init(params)
+    >>> for step in range(3):
+    ...     grads, state = estimator.estimate(params, state, step, jr.key(0))
+    ...     params = params - 0.1 * grads
+    >>> estimator.method, params.shape, estimator.span(np.arange(3)).tolist()
+    ('delayed MLMC', (2,), [4.0, 1.0, 2.0])
     """
 
     init: Callable[[Any], Any]
@@ -48,12 +61,23 @@ class GradientEstimator(NamedTuple):
     span: Callable[[Any], Any] = _constant(math.nan)
     mesh: Mesh | None = None
 
+    def checked(self, params: Any, state: Any, step: Any, key: Array) -> tuple[Any, Any]:
+        """What ``estimate`` returns, or an error if that fits neither ``params`` nor ``state``."""
+        found = self.estimate(params, state, step, key)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise TypeError(f"GradientEstimator: estimate must return a pair (grads, state), got {found!r}.")
+        floats = eqx.filter(params, eqx.is_inexact_array)
+        alike("GradientEstimator: grads", found[0], floats, "like the float arrays of params", dtypes=False)
+        alike("GradientEstimator: state", found[1], state, "like the state of the step before")
+        return found
+
 
 def naive(
     loss: MultilevelLoss, level: int, samples: int, *, c: float = 1.0, mesh: Mesh | None = None
 ) -> GradientEstimator:
     """The mean gradient of ``samples`` independent paths, all at ``level``. ``c`` is the cost rate, for the accounts.
 
+    ``loss`` is any ``dmlmc.MultilevelLoss``; ``plan.naive_samples()`` gives as many paths as match a plan's variance.
     ``mesh``, here and below: devices that share the samples, see ``dmlmc.mesh``. The samples are the same on any.
 
     >>> import dmlmc
@@ -64,18 +88,20 @@ def naive(
     >>> grads.shape, estimator.work(0), estimator.span(0)
     ((2,), 9472.0, 64.0)
     """
-    _check_loss("naive", loss)
+    instance("naive: loss", loss, MultilevelLoss, ", such as dmlmc.SDELoss(...)")
     level = integer("naive: level", level, minimum=0)
     samples = integer("naive: samples", samples, minimum=1)
     span = level_cost(level, positive("naive: c", c))
     gradient = _mean_gradient(loss.losses, loss, level, samples)
 
     def init(params):
-        _check_params("naive", params)
+        parameters("naive: params", params)
         return ()
 
     @eqx.filter_jit
     def estimate(params, state, step, key):
+        parameters("naive: params", params)
+        random_key("naive: key", key)
         return gradient(params, jr.fold_in(key, step)), state
 
     work = _constant(samples * span)
@@ -85,7 +111,8 @@ def naive(
 def mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) -> GradientEstimator:
     """Multilevel Monte Carlo: the sum over levels of the mean gradient of ``plan.samples[l]`` coupled pairs.
 
-    It is delayed MLMC with every period 1, and carries no state.
+    It is delayed MLMC with every period 1, and carries no state. ``loss`` is any ``dmlmc.MultilevelLoss``, ``plan``
+    comes from ``dmlmc.plan``; its periods do not matter here.
 
     >>> import dmlmc
     >>> rates = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
@@ -94,14 +121,15 @@ def mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) -> Gradi
     >>> estimator.init(jnp.ones(2)), estimator.span(1)
     ((), 64.0)
     """
-    _check_plan("mlmc", plan)
+    instance("mlmc: plan", plan, Plan, ", made by dmlmc.plan(...)")
     return delayed_mlmc(loss, plan.without_delay(), mesh=mesh)._replace(method="MLMC")
 
 
 def delayed_mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) -> GradientEstimator:
     """Delayed MLMC, the paper's Algorithm 1: level l is refreshed every ``plan.periods[l]`` steps, else reused.
 
-    The state is a tuple with the last gradient of each level that can be stale (period above 1).
+    ``loss`` is any ``dmlmc.MultilevelLoss``, ``plan`` comes from ``dmlmc.plan``. The state is a tuple with the last
+    gradient of each level that can be stale (period above 1).
 
     >>> import dmlmc
     >>> rates = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
@@ -110,19 +138,23 @@ def delayed_mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) 
     >>> len(estimator.init(jnp.ones(2))), [float(estimator.span(step)) for step in range(5)]
     (6, [64.0, 1.0, 2.0, 1.0, 4.0])
     """
-    _check_loss("delayed_mlmc", loss)
-    _check_plan("delayed_mlmc", plan)
+    instance("delayed_mlmc: loss", loss, MultilevelLoss, ", such as dmlmc.SDELoss(...)")
+    instance("delayed_mlmc: plan", plan, Plan, ", made by dmlmc.plan(...)")
     gradients = [_mean_gradient(partial(loss.differences, level=l), loss, l, n) for l, n in enumerate(plan.samples)]
     stale_levels = [level for level, period in enumerate(plan.periods) if period > 1]
 
     def init(params):
-        _check_params("delayed_mlmc", params)
+        parameters("delayed_mlmc: params", params)
         zeros = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
         return tuple(zeros for _ in stale_levels)
 
     @eqx.filter_jit
     def estimate(params, state, step, key):
-        step_key = jr.fold_in(key, step)
+        parameters("delayed_mlmc: params", params)
+        floats = eqx.filter(params, eqx.is_inexact_array)
+        needed = tuple(floats for _ in stale_levels)
+        alike("delayed_mlmc: state", state, needed, "that of init(params) or of the step before")
+        step_key = jr.fold_in(random_key("delayed_mlmc: key", key), step)
         cached = dict(zip(stale_levels, state, strict=True))
         latest = []
         for level, (gradient, period) in enumerate(zip(gradients, plan.periods, strict=True)):
@@ -130,6 +162,7 @@ def delayed_mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) 
             def refresh(gradient=gradient, level=level):
                 return gradient(params, jr.fold_in(step_key, level))
 
+            period = min(period, np.iinfo(np.int32).max)  # a longer one than any run is as good
             if period == 1:
                 latest.append(refresh())
             else:
@@ -145,7 +178,7 @@ def _mean_gradient(function, loss: MultilevelLoss, level: int, samples: int):
 
     @eqx.filter_grad
     def gradient_of_chunk(params, keys, weights):
-        losses = function(params, loss.batch(keys, level))
+        losses = returned(f"{type(loss).__name__}: losses", function(params, loss.batch(keys, level)), keys.shape)
         return jnp.dot(weights.astype(losses.dtype), losses)
 
     def gradient(params, key):
@@ -203,21 +236,14 @@ def _on_mesh(mesh: Mesh | None, estimator: GradientEstimator) -> GradientEstimat
 
 def _traced_step(estimate):
     # A Python integer would be a compile-time constant, hence a new compilation at every step.
-    return lambda params, state, step, key: estimate(params, state, jnp.asarray(step), key)
+    return lambda params, state, step, key: estimate(params, state, step_index("estimate: step", step), key)
 
 
-def _check_loss(name: str, loss) -> None:
-    if not isinstance(loss, MultilevelLoss):
-        raise TypeError(f"{name}: loss must be a dmlmc.MultilevelLoss, such as dmlmc.SDELoss(...), got {loss!r}.")
-
-
-def _check_plan(name: str, plan) -> None:
-    if not isinstance(plan, Plan):
-        raise TypeError(f"{name}: plan must be a dmlmc.Plan, made by dmlmc.plan(...), got {plan!r}.")
-
-
-def _check_params(name: str, params) -> None:
-    if not any(eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(params)):
-        raise TypeError(
-            f"{name}: params must hold at least one array of floats (jnp.array(1.0), not 1.0), got {params!r}."
-        )
+def check_estimator(name: str, estimator: Any) -> None:
+    """An estimator, perhaps the user's own: what is wrong with it should show before a long run, not after."""
+    instance(name, estimator, GradientEstimator, ", made by dmlmc.delayed_mlmc(...) for one")
+    function(f"{name}.init", estimator.init, "params")
+    function(f"{name}.estimate", estimator.estimate, "params", "state", "step", "key")
+    for field, cost in (("work", estimator.work), ("span", estimator.span)):
+        function(f"{name}.{field}", cost, "step")
+        numbers(f"{name}.{field}", cumulative(cost, 2))

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jax import Array
 
-from dmlmc._checks import integer, positive
+from dmlmc._array_checks import random_key, returned
+from dmlmc._checks import instance, integer, positive
 from dmlmc.rates import Rates
 
 
@@ -72,15 +73,23 @@ class MultilevelLoss(eqx.Module):
 
     def batch(self, keys: Array, level: int) -> Any:
         """The noise of a batch, one sample for each key, with a leading sample axis."""
-        return jax.vmap(lambda key: self.sample(key, level))(keys)
+        noises = jax.vmap(lambda key: self.sample(key, level))(keys)
+        if not jax.tree.leaves(noises):
+            raise TypeError(f"{type(self).__name__}: sample must return an array or a PyTree of them, got {noises!r}.")
+        return noises
 
     def losses(self, params: Any, noises: Any) -> Array:
         """The losses of a batch."""
-        return jax.vmap(lambda noise: self.loss(params, noise))(noises)
+        return jax.vmap(lambda noise: self._scalar(self.loss(params, noise)))(noises)
 
     def pairs(self, params: Any, noises: Any) -> tuple[Array, Array]:
         """The fine and the coarse losses of a batch of coupled pairs."""
-        return jax.vmap(lambda noise: self.pair(params, noise))(noises)
+
+        def of_one(noise):
+            fine, coarse = self.pair(params, noise)
+            return self._scalar(fine), self._scalar(coarse)
+
+        return jax.vmap(of_one)(noises)
 
     def differences(self, params: Any, noises: Any, level: int) -> Array:
         """The coupled differences ``D_l = F_l - F_(l-1)`` of a batch, with ``F_(-1) = 0``."""
@@ -89,13 +98,17 @@ class MultilevelLoss(eqx.Module):
         fine, coarse = self.pairs(params, noises)
         return fine - coarse
 
+    def _scalar(self, value: Any) -> Array:
+        return returned(f"{type(self).__name__}: loss", value, ())
+
 
 class QuadraticLoss(MultilevelLoss):
     """A loss for which Assumptions 2 and 3 hold with equality, so that the theory can be checked against it.
 
     ``D_l(x, xi) = 2^(-d l) (L / 2) |x|^2 + sqrt(M 2^(-b l) / dimension) <xi_l, x>`` with standard normal xi_l:
     the gradient of D_l is exactly ``2^(-d l) L``-Lipschitz and its noise has variance exactly ``M 2^(-b l)``.
-    The infimum of the mean at any level is 0, at x = 0.
+    The infimum of the mean at any level is 0, at x = 0. Parameters are an array of shape ``(dimension,)``; ``rates``
+    gives b and d.
 
     >>> quadratic = QuadraticLoss(dimension=3, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
     >>> float(quadratic.mean(jnp.ones(3), level=1))  # (1 + 1/2) * |x|^2
@@ -111,25 +124,31 @@ class QuadraticLoss(MultilevelLoss):
         self.dimension = integer("QuadraticLoss: dimension", dimension, minimum=1)
         self.L = positive("QuadraticLoss: L", L)
         self.M = positive("QuadraticLoss: M", M)
-        if not isinstance(rates, Rates):
-            raise TypeError(f"QuadraticLoss: rates must be a dmlmc.Rates, got {rates!r}.")
+        instance("QuadraticLoss: rates", rates, Rates)
         self.rates = rates
 
     def sample(self, key: Array, level: int) -> Array:
-        return jr.normal(key, (level + 1, self.dimension))
+        level = integer("QuadraticLoss: level", level, minimum=0)
+        return jr.normal(random_key("QuadraticLoss: key", key), (level + 1, self.dimension))
 
     def coarsen(self, noise: Array) -> Array:
         return noise[:-1]
 
     def loss(self, params: Array, noise: Array) -> Array:
-        if params.shape != (self.dimension,):
-            raise ValueError(f"QuadraticLoss: params must have shape ({self.dimension},), got {params.shape}.")
+        self._check("noise", noise, getattr(noise, "shape", ())[:1] or (0,), "; loss.sample(key, level) draws it")
         scale = jnp.sqrt(self.M * 2.0 ** (-self.rates.b * jnp.arange(noise.shape[0])) / self.dimension)
         return self.mean(params, noise.shape[0] - 1) + jnp.dot(scale.astype(noise.dtype), noise @ params)
 
     def mean(self, params: Array, level: int) -> Array:
         """The exact mean loss at a level, the paper's F_l(x)."""
-        return self.curvature(level) / 2 * jnp.sum(params**2)
+        self._check("params", params, ())
+        return self.curvature(integer("QuadraticLoss: level", level, minimum=0)) / 2 * jnp.sum(params**2)
+
+    def _check(self, name: str, value: Any, leading: tuple[int, ...], hint: str = "") -> None:
+        shape, wanted = getattr(value, "shape", None), (*leading, self.dimension)
+        if shape != wanted:
+            given = repr(value) if shape is None else f"shape {shape}"
+            raise ValueError(f"QuadraticLoss: {name} must have shape {wanted}, got {given}{hint}.")
 
     def curvature(self, level: int) -> float:
         """The exact smoothness constant of the mean loss at a level: ``L sum over k <= level of 2^(-d k)``."""
@@ -141,6 +160,7 @@ def mean_loss(
 ) -> Array:
     """Monte Carlo mean of the loss at a level: the same key gives the same noise, whatever the parameters.
 
+    ``params`` may be any that ``loss`` takes, ``samples`` is the number of paths at ``level``.
     This is the validation loss: ``validation=lambda params: dmlmc.mean_loss(loss, params, 6, 4096, key)``.
     Noise is drawn and used ``chunk`` samples at a time, so memory does not grow with ``samples``; by default as
     many as the loss asks for by ``samples_at_once``, or else 256.
@@ -149,6 +169,8 @@ def mean_loss(
     >>> round(float(mean_loss(quadratic, jnp.ones(1), 1, 1000, jr.key(0))), 4)
     1.5
     """
+    instance("mean_loss: loss", loss, MultilevelLoss, ", such as dmlmc.SDELoss(...)")
+    random_key("mean_loss: key", key)
     samples = integer("mean_loss: samples", samples, minimum=1)
     level = integer("mean_loss: level", level, minimum=0)
     chunk = loss.samples_at_once(level) or 256 if chunk is None else integer("mean_loss: chunk", chunk, minimum=1)

@@ -118,7 +118,7 @@ def step_times(tables: dict[str, pd.DataFrame]) -> Figure:
 
 
 def path_times(chain: pd.DataFrame) -> Figure:
-    """Seconds of an SGD step against the paths that walk it side by side: columns ``paths, seconds, fastest, slowest``."""
+    """Seconds of an SGD step against paths side by side: columns ``paths, seconds, fastest, slowest``."""
     with sns.axes_style("whitegrid"):
         figure, axis = plt.subplots(figsize=(5.0, 3.6))
     axis.fill_between(chain.paths, chain.fastest, chain.slowest, color=COLOURS["naive"], alpha=0.3)
@@ -142,7 +142,9 @@ def gradient_ratios(panels: dict[str, pd.DataFrame]) -> Figure:
     with sns.axes_style("whitegrid"):
         figure, axes = plt.subplots(1, len(panels), figsize=(5.4 * len(panels), 3.6), sharey=True, squeeze=False)
     for axis, (title, ratios) in zip(axes[0], panels.items(), strict=True):
-        sns.barplot(ratios, x="gradient", y="ratio", hue="way", palette=[PALETTE[2], PALETTE[4]], ax=axis, legend="full")
+        sns.barplot(
+            ratios, x="gradient", y="ratio", hue="way", palette=[PALETTE[2], PALETTE[4]], ax=axis, legend="full"
+        )
         axis.axhline(1, color="black", linewidth=1)
         axis.set_yscale("log", base=2)
         axis.yaxis.set_major_formatter("{x:g}")

@@ -11,6 +11,7 @@ import optax
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from dmlmc._array_checks import returned
 from dmlmc.checkpoint import fingerprint
 from dmlmc.devices import SEEDS, WHOLE, check_mesh, gather, gather_values, leads, place
 from dmlmc.estimators import GradientEstimator
@@ -54,7 +55,7 @@ class Program:
 
         def sgd_step(run, key, step):
             params = eqx.combine(run.params, self.static)
-            grads, estimator_state = estimator.estimate(params, run.estimator_state, step, key)
+            grads, estimator_state = estimator.checked(params, run.estimator_state, step, key)
             updates, optimiser_state = optimiser.update(grads, run.optimiser_state, run.params)
             finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(grads)]))
             diverged_at = jnp.where((run.diverged_at < 0) & ~finite, step, run.diverged_at)
@@ -68,7 +69,11 @@ class Program:
 
         def evaluate(trainable):
             assert validation is not None
-            return jax.vmap(lambda leaves: validation(eqx.combine(leaves, self.static)))(trainable)
+
+            def of_one(leaves):
+                return returned("train: validation", validation(eqx.combine(leaves, self.static)), (), float)
+
+            return jax.vmap(of_one)(trainable)
 
         def sharded(function, *in_specs):
             # Seeds never talk to each other: shard_map keeps every device to its own. Devices that share samples

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmlmc._checks import integer
+from dmlmc._checks import instance, integer
 from dmlmc.diagnostics import Measurement
 from dmlmc.rates import Rates
 
@@ -39,15 +39,16 @@ def fit_rates(
 ) -> FittedRates:
     """Straight lines through the logarithms: b from the variance, d from the pathwise smoothness, c from the steps.
 
-    Each level weighs as much as its standard error over blocks allows. The ``drop`` coarsest levels are left out:
-    level 0 is no difference, and the next ones may not have reached their rate yet. Several measurements, such as
-    those at points along an optimisation, give the mean of their exponents.
+    Each level weighs as much as its standard error over blocks allows. The ``drop`` coarsest levels are left out: level
+    0 is no difference, and the next ones may not have reached their rate yet. ``measured`` comes from
+    ``dmlmc.measure_levels``; several measurements, such as those at points along an optimisation, give the mean of
+    their exponents.
 
-    The interval is a studentised bootstrap that draws whole blocks, the same ones at every level and point, because
-    these share their noise. In a heavy tail the estimate and its usual error are small together, when the rare path is
-    missing, and an interval of two errors then covers the truth far less often than it says; studentising asks how
-    often that happens and widens the interval accordingly. It speaks of sampling, not of bent lines: a rate that moves
-    with ``drop`` is not yet asymptotic.
+    The interval is a studentised bootstrap (``resamples`` times, from ``seed``) that draws whole blocks, the same ones
+    at every level and point, because these share their noise. In a heavy tail the estimate and its usual error are
+    small together, when the rare path is missing, and an interval of two errors then covers the truth far less often
+    than it says; studentising asks how often that happens and widens the interval accordingly. It speaks of sampling,
+    not of bent lines: a rate that moves with ``drop`` is not yet asymptotic.
 
     >>> import jax.numpy as jnp, jax.random as jr
     >>> from dmlmc import QuadraticLoss, measure_levels
@@ -57,9 +58,9 @@ def fit_rates(
     >>> abs(fitted.b.estimate - 1.8) < 0.1, round(fitted.d.estimate, 3)
     (True, 1.0)
     """
-    several = [measured] if isinstance(measured, Measurement) else list(measured)
-    if not several or not all(isinstance(one, Measurement) for one in several):
-        raise TypeError("fit_rates: measured must be a Measurement or a sequence of them, made by measure_levels.")
+    several: list[Any] = list(measured) if np.iterable(measured) else [measured]
+    for one in several or [measured]:
+        instance("fit_rates: measured", one, Measurement, ", made by dmlmc.measure_levels(...), or a list of them")
     levels, blocks = (several[0].blocks[name].nunique() for name in ("level", "block"))
     drop = integer("fit_rates: drop", drop, minimum=0)
     resamples = integer("fit_rates: resamples", resamples, minimum=20)
@@ -67,7 +68,7 @@ def fit_rates(
         raise ValueError(f"fit_rates: drop must leave two levels or more of the {levels} measured, got {drop}.")
     if any(one.blocks.shape != several[0].blocks.shape for one in several):
         raise ValueError("fit_rates: measured must have the same levels and blocks at all points.")
-    drawn = np.random.default_rng(seed).integers(0, blocks, (resamples, blocks))
+    drawn = np.random.default_rng(integer("fit_rates: seed", seed, minimum=0)).integers(0, blocks, (resamples, blocks))
 
     def fitted(name: str) -> Estimate:
         pivots = [one.blocks.pivot(index="level", columns="block", values=name) for one in several]

@@ -9,11 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real
 
 import numpy as np
 
-from dmlmc._checks import integer, positive, positive_integers, positive_reals
+from dmlmc import _checks
 from dmlmc.rates import Rates
 
 
@@ -23,7 +22,7 @@ def level_cost(level: int, c: float) -> float:
     >>> level_cost(6, 1.0)
     64.0
     """
-    return 2.0 ** (c * level)
+    return _checks.power_of_two(f"level_cost: level = {level} and c = {c:g}", c * level)
 
 
 def pair_cost(level: int, c: float) -> float:
@@ -59,15 +58,12 @@ class Plan:
     periods: tuple[int, ...]
 
     def __post_init__(self):
-        if not isinstance(self.rates, Rates):
-            raise TypeError(f"Plan: rates must be a dmlmc.Rates, got {self.rates!r}.")
-        object.__setattr__(self, "samples", positive_integers("Plan: samples", self.samples))
-        object.__setattr__(self, "periods", positive_integers("Plan: periods", self.periods))
-        if len(self.samples) != len(self.periods):
-            raise ValueError(
-                "Plan: samples and periods need one entry per level each, got "
-                f"{len(self.samples)} samples and {len(self.periods)} periods."
-            )
+        _checks.instance("Plan: rates", self.rates, Rates)
+        object.__setattr__(self, "samples", _checks.positive_integers("Plan: samples", self.samples))
+        periods = _checks.positive_integers("Plan: periods", self.periods, length=len(self.samples))
+        object.__setattr__(self, "periods", periods)
+        c, top = self.rates.c, self.max_level
+        _checks.power_of_two(f"Plan: max_level = {top} and c = {c:g}", c * top)
 
     @property
     def max_level(self) -> int:
@@ -80,26 +76,25 @@ class Plan:
 
     def due_levels(self, step: int) -> tuple[int, ...]:
         """The levels refreshed at a step, coarsest first."""
-        step = integer("Plan.due_levels: step", step, minimum=0)
+        step = _checks.integer("Plan.due_levels: step", step, minimum=0)
         return tuple(level for level, period in enumerate(self.periods) if step % period == 0)
 
     def last_refresh(self, level: int, step: int) -> int:
         """The paper's tau_l(t): the latest step, at most ``step``, at which ``level`` was refreshed."""
-        level = integer("Plan.last_refresh: level", level, minimum=0, maximum=self.max_level)
-        step = integer("Plan.last_refresh: step", step, minimum=0)
+        level = _checks.integer("Plan.last_refresh: level", level, minimum=0, maximum=self.max_level)
+        step = _checks.integer("Plan.last_refresh: step", step, minimum=0)
         return step - step % self.periods[level]
 
     def work(self, step):
         """Work of one step (a float), or of each of an array of steps: that of all samples of all levels due."""
-        steps = np.asarray(step)
-        total = sum(np.where(steps % p == 0, n * pair_cost(l, self.rates.c), 0.0) for l, n, p in self._levels())
+        steps = _checks.step_or_steps("Plan.work: step", step)
+        total = sum(_due(steps, p) * (n * pair_cost(l, self.rates.c)) for l, n, p in self._levels())
         return total if steps.ndim else float(total)
 
     def span(self, step):
         """Span of one step (a float), or of each of an array of steps: that of the highest level due."""
-        steps = np.asarray(step)
-        spans = [np.where(steps % p == 0, level_cost(l, self.rates.c), 0.0) for l, _, p in self._levels()]
-        highest = np.max(spans, axis=0)
+        steps = _checks.step_or_steps("Plan.span: step", step)
+        highest = np.max([_due(steps, p) * level_cost(l, self.rates.c) for l, _, p in self._levels()], axis=0)
         return highest if steps.ndim else float(highest)
 
     def cumulative_work(self, steps: int) -> np.ndarray:
@@ -136,9 +131,9 @@ class Plan:
 
     def variance(self, variances: Sequence[float] | None = None) -> float:
         """Variance of the MLMC gradient, ``sum V_l / N_l``; V_l defaults to ``2^(-b l)``, Assumption 2 with M = 1."""
-        if variances is None:
-            variances = [2.0 ** (-self.rates.b * level) for level in range(len(self.samples))]
-        values = positive_reals("Plan.variance: variances", variances, length=len(self.samples))
+        values = 2.0 ** (-self.rates.b * np.arange(len(self.samples)))
+        if variances is not None:
+            values = _checks.positive_reals("Plan.variance: variances", variances, length=len(self.samples))
         return float(np.sum(values / np.asarray(self.samples)))
 
     def naive_samples(self, variances: Sequence[float] | None = None, naive_variance: float | None = None) -> int:
@@ -150,9 +145,9 @@ class Plan:
         >>> plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512).naive_samples()
         148
         """
-        if naive_variance is None:
-            naive_variance = 1.0 if variances is None else variances[0]
-        return _ceil(positive("Plan.naive_samples: naive_variance", naive_variance) / self.variance(variances))
+        variance = self.variance(variances)
+        given = (1.0 if variances is None else variances[0]) if naive_variance is None else naive_variance
+        return _ceil(_checks.positive("Plan.naive_samples: naive_variance", given) / variance)
 
     def _levels(self):
         return zip(range(len(self.samples)), self.samples, self.periods, strict=True)
@@ -166,7 +161,7 @@ def plan(
     level0_samples: int | None = None,
     periods: Sequence[int] | None = None,
 ) -> Plan:
-    """Allocate samples and refresh periods to the levels 0, ..., ``max_level``. Give exactly one of
+    """Allocate samples and refresh periods to the levels 0, ..., ``max_level`` by ``rates``. Give exactly one of
 
     - ``samples`` as a number: the paper's effective batch size N, shared out as
       ``N_l = ceil(N w_l / sum w)`` with ``w_l = 2^(-(b + c) l / 2)``;
@@ -180,51 +175,54 @@ def plan(
     >>> plan(Rates(b=1.8, c=1.0, d=1.0), max_level=2, samples=[40, 9, 2], periods=[1, 3, 5])
     Plan(rates=Rates(b=1.8, c=1.0, d=1.0), samples=(40, 9, 2), periods=(1, 3, 5))
     """
-    if not isinstance(rates, Rates):
-        raise TypeError(f"plan: rates must be a dmlmc.Rates, got {rates!r}.")
-    max_level = integer("plan: max_level", max_level, minimum=0)
+    _checks.instance("plan: rates", rates, Rates)
+    max_level = _checks.integer("plan: max_level", max_level, minimum=0)
     if (samples is None) == (level0_samples is None):
-        raise ValueError(
-            "plan: give exactly one of samples (the effective batch size N, or one count per level) and "
-            f"level0_samples (the count at level 0), got samples={samples!r} and level0_samples={level0_samples!r}."
-        )
+        given = f"samples={samples!r} and level0_samples={level0_samples!r}"
+        raise ValueError(f"plan: give exactly one of samples (N, or N_l per level) and level0_samples, got {given}.")
     weights = [2.0 ** (-(rates.b + rates.c) * level / 2) for level in range(max_level + 1)]
     if level0_samples is not None:
-        level0_samples = integer("plan: level0_samples", level0_samples, minimum=1)
+        level0_samples = _checks.integer("plan: level0_samples", level0_samples, minimum=1)
         counts = tuple(_ceil(level0_samples * weight) for weight in weights)
-    elif isinstance(samples, Real):
-        effective = positive("plan: samples", samples)
+    elif not np.iterable(samples):
+        effective = _checks.positive("plan: samples", samples)
         counts = tuple(_ceil(effective * weight / sum(weights)) for weight in weights)
     else:
-        counts = positive_integers("plan: samples", samples, length=max_level + 1)
+        counts = _checks.positive_integers("plan: samples", samples, length=max_level + 1)
     if periods is None:
-        periods = [_floor(2.0 ** (rates.d * level)) for level in range(max_level + 1)]
-    return Plan(rates, counts, positive_integers("plan: periods", periods, length=max_level + 1))
+        top = f"plan: max_level = {max_level} and d = {rates.d:g}"
+        exact = (_checks.power_of_two(top, rates.d * level) for level in range(max_level + 1))
+        periods = [math.floor(value * (1 + 1e-12)) for value in exact]  # see _ceil
+    return Plan(rates, counts, _checks.positive_integers("plan: periods", periods, length=max_level + 1))
 
 
 def cumulative(per_step, steps: int) -> np.ndarray:
     """Running total of a per-step cost such as ``plan.span`` after 0, 1, ..., ``steps`` steps."""
-    return np.concatenate([[0.0], np.cumsum(per_step(np.arange(integer("cumulative: steps", steps, minimum=0))))])
+    every = np.arange(_checks.integer("cumulative: steps", steps, minimum=0))
+    return np.concatenate([[0.0], np.cumsum(np.broadcast_to(per_step(every), every.shape))])
 
 
 def sum_of_spans(rates: Rates, max_level: int) -> float:
     """The paper's bound on the mean span of delayed MLMC: ``sum over l of 2^((c - d) l)``, in closed form.
 
-    It adds up the levels as if those due at one step ran one after another. The three cases are those of the
-    paper's footnote: bounded for c < d, ``l_max + 1`` for c = d, of order ``2^((c - d) l_max)`` for c > d.
+    With c and d from ``rates``, l from 0 to ``max_level``. It adds up the levels as if those due at one step ran one
+    after another. The three cases are those of the paper's footnote: bounded for c < d, ``l_max + 1`` for c = d, of
+    order ``2^((c - d) l_max)`` for c > d.
 
     >>> sum_of_spans(Rates(b=1.8, c=1.0, d=1.0), 6)
     7.0
     """
-    max_level = integer("sum_of_spans: max_level", max_level, minimum=0)
+    _checks.instance("sum_of_spans: rates", rates, Rates)
+    max_level = _checks.integer("sum_of_spans: max_level", max_level, minimum=0)
     excess = rates.c - rates.d
+    _checks.power_of_two(f"sum_of_spans: max_level = {max_level} and c - d = {excess:g}", excess * (max_level + 1))
     if excess == 0:
         return float(max_level + 1)
     return math.expm1(math.log(2) * excess * (max_level + 1)) / math.expm1(math.log(2) * excess)
 
 
 def mean_span(rates: Rates, max_level: int) -> float:
-    """Mean span of delayed MLMC in closed form, for an integer d (periods ``2^(d l)``, which nest).
+    """Mean span of delayed MLMC at ``max_level``, in closed form, for ``rates`` with an integer d: periods that nest.
 
     The highest level due is l in a share ``(1 - 2^(-d)) 2^(-d l)`` of the steps, and l_max in a share
     ``2^(-d l_max)``. Levels due at one step run side by side, hence less than ``dmlmc.sum_of_spans``.
@@ -232,19 +230,21 @@ def mean_span(rates: Rates, max_level: int) -> float:
     >>> mean_span(Rates(b=1.8, c=1.0, d=1.0), 6)
     4.0
     """
-    max_level = integer("mean_span: max_level", max_level, minimum=0)
+    _checks.instance("mean_span: rates", rates, Rates)
+    max_level = _checks.integer("mean_span: max_level", max_level, minimum=0)
     if rates.d != int(rates.d):
         raise ValueError(
             f"mean_span: the closed form needs an integer d, got d = {rates.d}; plan(...).mean_span() counts any d."
         )
-    top = 2.0 ** ((rates.c - rates.d) * max_level)
+    excess = rates.c - rates.d
+    top = _checks.power_of_two(f"mean_span: max_level = {max_level} and c - d = {excess:g}", excess * max_level)
     return (1 - 2.0**-rates.d) * sum_of_spans(rates, max_level - 1) + top if max_level else top
+
+
+def _due(steps: np.ndarray, period: int) -> np.ndarray:
+    return steps % min(period, 2**62) == 0  # beyond any step, and beyond what NumPy counts
 
 
 def _ceil(value: float) -> int:
     # What is an integer on paper may come out a rounding error away from it: 512 w_0 must stay 512.
-    return math.ceil(value * (1 - 1e-12))
-
-
-def _floor(value: float) -> int:
-    return math.floor(value * (1 + 1e-12))
+    return max(1, math.ceil(value * (1 - 1e-12)))  # a count, so 1 also where the weight underflows

@@ -10,7 +10,8 @@ import numpy as np
 from jax import Array
 
 from dmlmc import brownian
-from dmlmc._checks import integer, positive
+from dmlmc._array_checks import random_key, returned
+from dmlmc._checks import function, integer, numbers, positive
 from dmlmc.losses import MultilevelLoss
 from dmlmc.milstein import Milstein
 
@@ -62,9 +63,9 @@ class SDELoss(MultilevelLoss):
         solver: diffrax.AbstractSolver | None = None,
         observation_times: Sequence[float] | None = None,
     ):
-        for name, function in (("drift", drift), ("diffusion", diffusion), ("terminal", terminal)):
-            if not callable(function):
-                raise TypeError(f"SDELoss: {name} must be a function, got {function!r}.")
+        function("SDELoss: drift", drift, "t", "y", "params")
+        function("SDELoss: diffusion", diffusion, "t", "y", "params")
+        function("SDELoss: terminal", terminal, "y", "params")
         self.drift, self.diffusion, self.terminal = drift, diffusion, terminal
         self.y0 = _vector_of_floats(y0)
         self.t1 = positive("SDELoss: t1", t1)
@@ -74,8 +75,8 @@ class SDELoss(MultilevelLoss):
         self.observed_steps = _grid_steps(observation_times, self.t1, self.coarsest_steps)
 
     def sample(self, key: Array, level: int) -> Array:
-        steps = self.coarsest_steps * 2**level
-        return brownian.increments(key, steps, self.t1, self.noise_dim, self.y0.dtype)
+        steps = self.coarsest_steps * 2 ** integer("SDELoss: level", level, minimum=0)
+        return brownian.increments(random_key("SDELoss: key", key), steps, self.t1, self.noise_dim, self.y0.dtype)
 
     def coarsen(self, noise: Array) -> Array:
         return brownian.coarsen(noise)
@@ -102,7 +103,7 @@ class SDELoss(MultilevelLoss):
     def pair(self, params: Any, noise: Array) -> tuple[Array, Array]:
         # One scan over the coarse steps walks both paths, so the pair's chain of steps is as long as the fine
         # path's alone: the coarse step goes along with the first of the two fine ones, as a batch of two.
-        times, coarse_steps = self._grid(noise)
+        times, coarse_steps = self._grid(noise, from_level=1)
         step = self._stepper(params)
 
         def body(paths, inputs):
@@ -123,12 +124,15 @@ class SDELoss(MultilevelLoss):
         observed = self._observed(fine, seen[0]), self._observed(coarse, seen[1])
         return self._checked_terminal(observed[0], params), self._checked_terminal(observed[1], params)
 
-    def _grid(self, noise: Array) -> tuple[Array, int]:
-        steps = noise.shape[0]
-        if noise.ndim != 2 or noise.shape[1] != self.noise_dim or steps % self.coarsest_steps:
+    def _grid(self, noise: Array, *, from_level: int = 0) -> tuple[Array, int]:
+        shape = getattr(noise, "shape", None)
+        steps = shape[0] if shape else 0
+        grids = [self.coarsest_steps << level for level in range(from_level, steps.bit_length())]
+        if steps not in grids or shape != (steps, self.noise_dim):
             raise ValueError(
                 f"SDELoss: noise must have shape (coarsest_steps * 2**level, noise_dim) = ({self.coarsest_steps} * "
-                f"2**level, {self.noise_dim}), got {noise.shape}; loss.sample(key, level) draws it."
+                f"2**level, {self.noise_dim}) with level >= {from_level}, got {noise if shape is None else shape}; "
+                "loss.sample(key, level) draws it."
             )
         return jnp.asarray(np.linspace(0.0, self.t1, steps + 1), self.y0.dtype), steps // 2
 
@@ -138,10 +142,11 @@ class SDELoss(MultilevelLoss):
         return diffrax.MultiTerm(diffrax.ODETerm(self._checked_drift), control)
 
     def _checked_drift(self, t, y, params):
-        return _of_shape("drift", self.drift(t, y, params), self.y0.shape)
+        return returned("SDELoss: drift", self.drift(t, y, params), self.y0.shape, self.y0.dtype)
 
     def _checked_diffusion(self, t, y, params):
-        return _of_shape("diffusion", self.diffusion(t, y, params), (*self.y0.shape, self.noise_dim))
+        shape = (*self.y0.shape, self.noise_dim)
+        return returned("SDELoss: diffusion", self.diffusion(t, y, params), shape, self.y0.dtype)
 
     def _start(self, params: Any, times: Array):
         terms = self._terms(jnp.zeros((self.noise_dim,), self.y0.dtype))
@@ -166,7 +171,7 @@ class SDELoss(MultilevelLoss):
         return seen[np.array(self.observed_steps) * stride - 1]
 
     def _checked_terminal(self, states: Array, params: Any) -> Array:
-        return _of_shape("terminal", self.terminal(states, params), ())
+        return returned("SDELoss: terminal", self.terminal(states, params), ())
 
 
 def _vector_of_floats(y0: Any) -> Array:
@@ -177,17 +182,13 @@ def _vector_of_floats(y0: Any) -> Array:
         raise TypeError(f"{wanted}, got {y0!r}.") from None
     if array.ndim != 1 or array.size == 0 or not jnp.issubdtype(array.dtype, jnp.floating):
         raise ValueError(f"{wanted}, got shape {array.shape} and dtype {array.dtype}.")
+    if not isinstance(array, jax.core.Tracer) and not jnp.all(jnp.isfinite(array)):
+        raise ValueError(f"SDELoss: y0 must be finite, got {y0!r}.")
     return array
 
 
 def _stack(*trees):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-
-
-def _of_shape(name: str, value: Any, shape: tuple[int, ...]) -> Array:
-    if jnp.shape(value) != shape:
-        raise ValueError(f"SDELoss: {name} must return an array of shape {shape}, got shape {jnp.shape(value)}.")
-    return jnp.asarray(value)
 
 
 def _fixed_step_solver(solver: diffrax.AbstractSolver | None) -> diffrax.AbstractSolver:
@@ -213,10 +214,14 @@ def _fixed_step_solver(solver: diffrax.AbstractSolver | None) -> diffrax.Abstrac
 def _grid_steps(times: Sequence[float] | None, t1: float, coarsest_steps: int) -> tuple[int, ...] | None:
     if times is None:
         return None
-    steps = np.asarray(times, dtype=float) * coarsest_steps / t1
+    steps = numbers("SDELoss: observation_times", times) * coarsest_steps / t1
     whole = np.round(steps)
-    valid = steps.ndim == 1 and steps.size > 0 and np.all(np.diff(steps) > 0)
-    if not valid or np.any(whole < 1) or np.any(whole > coarsest_steps) or not np.allclose(steps, whole, atol=1e-6):
+    if (
+        not np.all(np.diff(steps) > 0)
+        or np.any(whole < 1)
+        or np.any(whole > coarsest_steps)
+        or not np.allclose(steps, whole, atol=1e-6)
+    ):
         raise ValueError(
             "SDELoss: observation_times must increase and be multiples of t1 / coarsest_steps = "
             f"{t1 / coarsest_steps:g} in (0, {t1:g}], got {times!r}."

@@ -13,7 +13,7 @@ from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
 from dmlmc._checks import integer, positive
-from dmlmc.comparison import common_targets, even_devices, mean_interval, ratio_to_reach
+from dmlmc.comparison import common_targets, even_mesh, mean_interval, ratio_to_reach
 from dmlmc.estimators import GradientEstimator
 from dmlmc.schedule import cumulative
 
@@ -63,7 +63,7 @@ def sweep(
     trainable, static = eqx.partition(params, eqx.is_inexact_array)
     run = one_run(estimator, [make for make, _ in optimisers.values()], static, validation, evaluated)
     each = PartitionSpec("runs")
-    mesh = Mesh(np.array(even_devices(len(runs))), ("runs",))
+    mesh = Mesh(even_mesh(len(runs)).devices.ravel(), ("runs",))
     spread = jax.jit(jax.shard_map(jax.vmap(run), mesh=mesh, in_specs=each, out_specs=each, check_vma=False))
     seeds = runs.seed.to_numpy()
     which = jnp.array([list(optimisers).index(name) for name in runs.optimiser])

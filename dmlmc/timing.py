@@ -19,7 +19,8 @@ import optax
 import pandas as pd
 from jax import Array
 
-from dmlmc._checks import integer
+from dmlmc._array_checks import parameters, random_key
+from dmlmc._checks import instance, integer
 from dmlmc.comparison import Interval
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import MultilevelLoss
@@ -43,7 +44,11 @@ def in_turn(calls: dict[str, Callable[[], Any]], *, repeats: int = 7) -> pd.Data
             began = time.perf_counter()
             jax.block_until_ready(call())
             seconds[name].append(time.perf_counter() - began)
-    columns = {"seconds": statistics.median, "fastest": min, "slowest": max}
+    columns: dict[str, Callable[[list[float]], float]] = {
+        "seconds": statistics.median,
+        "fastest": min,
+        "slowest": max,
+    }
     return pd.DataFrame(
         {column: {name: of(values) for name, values in seconds.items()} for column, of in columns.items()}
     )
@@ -123,14 +128,18 @@ def level_seconds(
 ) -> pd.DataFrame:
     """Measured seconds per sample and level: ``forward`` for D_l alone, ``gradient`` for forward and backward pass.
 
-    The median of ``repeats`` runs over a batch of ``samples``, by default as many as the loss asks for by
-    ``samples_at_once``, or else 64. Neither compilation nor the drawing of noise is included.
+    For the levels 0, ..., ``max_level`` of a ``loss`` at ``params``, with noise drawn from ``key``: the median of
+    ``repeats`` runs over a batch of ``samples``, by default as many as the loss asks for by ``samples_at_once``, or
+    else 64. Neither compilation nor the drawing of noise is included.
 
     >>> from dmlmc import QuadraticLoss, Rates
     >>> quadratic = QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
     >>> level_seconds(quadratic, jnp.ones(2), jr.key(0), max_level=1).columns.tolist()
     ['level', 'forward', 'gradient']
     """
+    instance("level_seconds: loss", loss, MultilevelLoss, ", such as dmlmc.SDELoss(...)")
+    parameters("level_seconds: params", params)
+    random_key("level_seconds: key", key)
     max_level = integer("level_seconds: max_level", max_level, minimum=0)
     repeats = integer("level_seconds: repeats", repeats, minimum=1)
     if samples is not None:

@@ -16,10 +16,9 @@ from jax import Array
 from jax.sharding import Mesh
 from tqdm import tqdm
 
-from dmlmc import checkpoint
-from dmlmc._checks import integer
+from dmlmc import _array_checks, _checks, checkpoint
 from dmlmc.devices import gather
-from dmlmc.estimators import GradientEstimator
+from dmlmc.estimators import GradientEstimator, check_estimator
 from dmlmc.program import Program, Run
 from dmlmc.schedule import cumulative
 
@@ -27,7 +26,16 @@ _TICK = 0.25  # seconds: chunks grow until one takes this long, so that the prog
 
 
 class DivergenceError(FloatingPointError):
-    """A gradient or a validation loss stopped being finite; the message names the method, the seed and the step."""
+    """A gradient or a validation loss stopped being finite; the message names the method, the seed and the step.
+
+    >>> import dmlmc
+    >>> loss = dmlmc.QuadraticLoss(dimension=1, L=1.0, M=1.0, rates=dmlmc.Rates(b=1.8, c=1.0, d=1.0))
+    >>> try:
+    ...     train(dmlmc.naive(loss, 0, 1), optax.sgd(1e30), jnp.ones(1), 9, jax.random.key(0), progress=False)
+    ... except DivergenceError as error:
+    ...     print(str(error).partition(" at")[0])
+    naive, seed 0: the gradient is not finite
+    """
 
 
 def train(
@@ -48,18 +56,22 @@ def train(
 ) -> tuple[Any, pd.DataFrame]:
     """Run ``steps`` steps of SGD and return the trained parameters and a record.
 
+    - ``estimator``: from ``dmlmc.naive``, ``dmlmc.mlmc``, ``dmlmc.delayed_mlmc`` or of your own.
+    - ``optimiser``: any of optax's that needs gradients and parameters only, such as ``optax.sgd(1e-3)``.
     - ``key``: one key for one run, or an array of keys, shape ``(seeds,)``, for several runs in one compiled program.
       The returned parameters then have a leading seed axis. A run depends on its own key and settings only.
     - ``params``: where every run starts, or, with ``params_per_seed=True``, one start per seed along a leading axis.
     - ``validation(params)``: a scalar to record at step 0, every ``evaluate_every`` steps (default: about 50 times)
       and at the end. ``lambda params: dmlmc.mean_loss(loss, params, level, samples, key)`` uses fixed noise.
     - ``directory``: where to keep a checkpoint, written every ``checkpoint_every`` steps (default: at each evaluation)
-      and at the end. A run that finds one of its own there goes on from it, and ends as if never interrupted.
+      and at the end. A run that finds one of its own there goes on from it, and ends as if never interrupted. Two
+      runs at once cannot share a directory.
     - ``chunk_steps``: steps between two looks at the progress bar. Affects nothing else.
     - ``mesh``: devices to share the work, of one process or several, such as ``dmlmc.mesh(samples=4, seeds=2)``. The
       numbers are the same up to the order of summation. Seeds are shared equally, samples of any number. Default: that
       of the estimator, or else one device. With several processes each calls ``train`` alike and gets the same
       result; one of them writes the checkpoint, in a directory that all can read.
+    - ``progress``: whether to show a bar.
 
     The record is a tidy DataFrame with the columns ``method, seed, step, work, span, seconds, loss``: work and span
     are cumulative, in level-0 units; seconds are those of training all seeds together, without compilation and
@@ -76,42 +88,42 @@ def train(
     >>> params.shape, len(record), record.columns.tolist()
     ((5, 2), 15, ['method', 'seed', 'step', 'work', 'span', 'seconds', 'loss'])
     """
-    if not isinstance(estimator, GradientEstimator):
-        raise TypeError(f"train: estimator must be a dmlmc.GradientEstimator, got {estimator!r}.")
-    if not isinstance(optimiser, optax.GradientTransformation):
-        raise TypeError(f"train: optimiser must be an optax optimiser such as optax.sgd(1e-3), got {optimiser!r}.")
-    if validation is not None and not callable(validation):
-        raise TypeError(f"train: validation must be a function of the parameters, got {validation!r}.")
-    steps = integer("train: steps", steps, minimum=0)
+    check_estimator("train: estimator", estimator)
+    _array_checks.parameters("train: params", params)
+    _array_checks.optimiser("train: optimiser", optimiser, params)
+    if validation is not None:
+        _checks.function("train: validation", validation, "params")
+    steps = _checks.integer("train: steps", steps, minimum=0, maximum=np.iinfo(np.int32).max)
     evaluate_every = _interval("evaluate_every", evaluate_every, default=max(1, steps // 50))
     checkpoint_every = _interval("checkpoint_every", checkpoint_every, default=evaluate_every)
     chunk = _interval("chunk_steps", chunk_steps, default=1)
-    keys, single = _seed_keys(key)
+    keys = jnp.atleast_1d(_array_checks.random_key("train: key", key, several=True))
     program = Program(
         estimator, optimiser, params, keys, params_per_seed=params_per_seed, validation=validation, mesh=mesh
     )
-    journal = _Journal(estimator.method, program, evaluate_every, directory)
-    run = journal.resume(steps)
-    program.compile()
-    shown = progress and program.leads
-    with tqdm(total=steps, initial=journal.step, desc=estimator.method, unit="step", disable=not shown) as bar:
-        journal.write(run, last=journal.step == steps, save=False)
-        while (first := journal.step) < steps:
-            stops = [steps, first + chunk, first - first % evaluate_every + evaluate_every]
-            if directory is not None:
-                stops.append(first - first % checkpoint_every + checkpoint_every)
-            last = min(stops)
-            began = time.perf_counter()
-            run = program.advance(run, first, last)
-            elapsed = program.values(time.perf_counter() - began)[0]  # one clock for all, so that chunks stay alike
-            journal.advance(run, last, elapsed)
-            journal.write(run, last=last == steps, save=last % checkpoint_every == 0 or last == steps)
-            bar.update(last - first)
-            bar.set_postfix(loss=f"{journal.mean_loss():.4g}", refresh=False)
-            if chunk_steps is None and elapsed < _TICK and last == first + chunk:
-                chunk *= 2
+    journal = _Journal(estimator.method, program, evaluate_every, _checks.directory("train: directory", directory))
+    with checkpoint.alone(journal.directory if program.leads else None):
+        run = journal.resume(steps)
+        program.compile()
+        shown = progress and program.leads
+        with tqdm(total=steps, initial=journal.step, desc=estimator.method, unit="step", disable=not shown) as bar:
+            journal.write(run, last=journal.step == steps, save=False)
+            while (first := journal.step) < steps:
+                stops = [steps, first + chunk, first - first % evaluate_every + evaluate_every]
+                if directory is not None:
+                    stops.append(first - first % checkpoint_every + checkpoint_every)
+                last = min(stops)
+                began = time.perf_counter()
+                run = program.advance(run, first, last)
+                elapsed = program.values(time.perf_counter() - began)[0]  # one clock for all: chunks stay alike
+                journal.advance(run, last, elapsed)
+                journal.write(run, last=last == steps, save=last % checkpoint_every == 0 or last == steps)
+                bar.update(last - first)
+                bar.set_postfix(loss=f"{journal.mean_loss():.4g}", refresh=False)
+                if chunk_steps is None and elapsed < _TICK and last == first + chunk:
+                    chunk *= 2
     trained = program.params(run)
-    if single:
+    if key.ndim == 0:
         trained = jax.tree.map(lambda leaf: leaf[0] if eqx.is_inexact_array(leaf) else leaf, trained)
     return trained, journal.record(estimator)
 
@@ -119,9 +131,9 @@ def train(
 class _Journal:
     """Where a run stands, what was measured along the way, and the file that both are kept in."""
 
-    def __init__(self, method: str, program: Program, evaluate_every: int, directory: str | Path | None):
+    def __init__(self, method: str, program: Program, evaluate_every: int, directory: Path | None):
         self.method, self.program, self.evaluate_every = method, program, evaluate_every
-        self.directory = None if directory is None else Path(directory)
+        self.directory = directory
         self.step, self.seconds = 0, 0.0
         self.steps: list[int] = []
         self.times: list[float] = []
@@ -144,7 +156,9 @@ class _Journal:
         run, columns = found
         self.step, self.seconds = int(columns["position"][0]), float(columns["position"][1])
         if self.step > steps:
-            raise ValueError(f"train: the run in {self.directory} is at step {self.step}, beyond steps={steps}.")
+            raise ValueError(
+                f"train: steps must be at least {self.step}, where the run in {self.directory} is already, got {steps}."
+            )
         self.steps, self.times = columns["step"].tolist(), columns["seconds"].tolist()
         self.losses = list(columns["loss"])
         if self.steps and self.steps[-1] % self.evaluate_every:  # the end of a shorter run, off the grid of this one
@@ -157,10 +171,11 @@ class _Journal:
         diverged_at = np.asarray(gather(run.diverged_at))
         if np.any(diverged_at >= 0):
             seed = int(np.argmax(diverged_at >= 0))
-            raise DivergenceError(
-                f"{self.method}, seed {seed}: the gradient is not finite at step {diverged_at[seed]}; "
-                "a smaller learning rate or clipped gradients may help."
+            first = int(diverged_at[seed])
+            hint = (
+                "a smaller learning rate or clipped gradients may help" if first else "look at params and at the loss"
             )
+            raise DivergenceError(f"{self.method}, seed {seed}: the gradient is not finite at step {first}; {hint}.")
 
     def write(self, run: Run, *, last: bool, save: bool) -> None:
         """Evaluate if it is time to, then save if asked to."""
@@ -199,16 +214,4 @@ class _Journal:
 
 
 def _interval(name: str, value: int | None, *, default: int) -> int:
-    return default if value is None else integer(f"train: {name}", value, minimum=1)
-
-
-def _seed_keys(key: Array) -> tuple[Array, bool]:
-    """Typed keys with a seed axis, and whether there was one key only."""
-    if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.ndim > 1:
-        raise TypeError(
-            "train: key must be a key such as jax.random.key(0), or an array of them such as "
-            f"jax.random.split(jax.random.key(0), 10), got {key!r}."
-        )
-    if key.size == 0:
-        raise ValueError("train: key must hold at least one key, one per seed.")
-    return jnp.atleast_1d(key), key.ndim == 0
+    return default if value is None else _checks.integer(f"train: {name}", value, minimum=1)

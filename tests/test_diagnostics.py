@@ -269,9 +269,12 @@ BAD_MEASUREMENTS = [
     ({"samples": 0}, "measure_levels: samples must be at least 1"),
     ({"steps": [1.0, 0.0, 1.0]}, "measure_levels: steps must be finite and positive"),
     ({"chunk": 0}, "measure_levels: chunk must be at least 1"),
-    ({"other": POINT}, "measure_levels: other must be shaped like params and differ"),
+    ({"other": POINT}, "measure_levels: other must differ from params, finitely, got a distance of 0.0"),
     ({"other": jnp.ones(2)}, "measure_levels: other must be shaped like params"),
-    ({"other": jnp.array([1.0, jnp.nan, 1.0])}, "measure_levels: other must be .* finitely"),
+    (
+        {"other": jnp.array([1.0, jnp.nan, 1.0])},
+        "measure_levels: other must differ from params, finitely, got a distance of nan",
+    ),
 ]
 
 
@@ -298,8 +301,8 @@ def test_bad_arguments_of_fits_are_named():
     other = Measurement(found.blocks[found.blocks.level < 2], found.levels[:2])
     flat = Measurement(found.blocks.assign(variance=0.0), found.levels)
     for options, error, message in [
-        ({"measured": []}, TypeError, "fit_rates: measured must be a Measurement"),
-        ({"measured": [1]}, TypeError, "fit_rates: measured must be a Measurement"),
+        ({"measured": []}, TypeError, "fit_rates: measured must be a dmlmc.Measurement"),
+        ({"measured": [1]}, TypeError, "fit_rates: measured must be a dmlmc.Measurement"),
         ({"measured": [found, other]}, ValueError, "fit_rates: measured must have the same levels"),
         ({"measured": flat}, ValueError, "fit_rates: measured needs a positive variance"),
         ({"drop": 2}, ValueError, "fit_rates: drop must leave two levels or more of the 3 measured"),

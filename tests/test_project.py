@@ -1,6 +1,7 @@
 """The repo around the library: pins that agree, clean code, a Makefile and a README that keep their word."""
 
 import importlib.metadata
+import inspect
 import json
 import os
 import re
@@ -14,6 +15,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+import dmlmc
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -75,6 +78,7 @@ def test_the_library_names_no_device():
 def test_modules_import_only_what_stands_above_them():
     order = [
         "_checks",
+        "_array_checks",
         "_files",
         "rates",
         "allocation",
@@ -121,6 +125,19 @@ def test_modules_import_only_what_stands_above_them():
         imported = set(re.findall(r"^from dmlmc\.(\w+) import", text, re.M))
         imported |= {part for line in re.findall(r"^from dmlmc import (.+)", text, re.M) for part in line.split(", ")}
         assert imported <= set(order[:position]), name
+
+
+def test_help_is_a_table_of_contents_and_every_docstring_explains_its_arguments_and_has_an_example():
+    entries = re.findall(r"^    (\w+) +\S.+", dmlmc.__doc__, re.M)
+    assert sorted(entries) == sorted(dmlmc.__all__)
+    for name in dmlmc.__all__:
+        thing = getattr(dmlmc, name)
+        assert thing.__doc__ and ">>> " in thing.__doc__ and len(thing.__doc__.splitlines()[0]) > 20, name
+        if issubclass(type(thing), type) and issubclass(thing, Exception):
+            continue
+        prose = thing.__doc__.partition(">>> ")[0]
+        for argument in inspect.signature(thing).parameters:
+            assert re.search(rf"\b{argument}\b", prose), f"{name} does not explain {argument}"
 
 
 def make(*arguments, cwd=ROOT):

@@ -175,16 +175,38 @@ def gone(process):
     return "\nState:\tZ" in Path(f"/proc/{process}/status").read_text()  # dead, not yet collected
 
 
+def contents(directory):
+    return {path.name: path.read_text() for path in directory.iterdir() if path.is_file()}
+
+
 def test_a_killed_run_leaves_no_process_and_is_taken_up_where_it_was(project):
-    wait = 'import os, pathlib, time\npathlib.Path("kernel").write_text(str(os.getpid()))\ntime.sleep(seconds)'
-    notebook(project, "08_long", wait, parameters="seconds = 0")
+    write_slowly = """import os, pathlib, time
+target = pathlib.Path(output) / "long.txt"
+target.write_text("half")
+pathlib.Path("processes").write_text(f"{os.getpid()} {os.getppid()}")
+time.sleep(seconds)
+target.write_text("half and whole")
+print("done")"""
+    notebook(project, "08_long", write_slowly, parameters='seconds = 0\noutput = "../figures/quick"')
+    notebook(project, "09_after", 'print("after")')
+    figures, executed = project.parent / "figures" / "quick", project / "executed" / "quick"
     command = [sys.executable, "-c", KILLED, str(project)]
     run = subprocess.Popen([*command, "--seconds", "300"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for((project / "kernel").exists, 60, "the start of the second notebook")
+    started = project / "processes"
+    wait_for(lambda: started.exists() and started.read_text(), 60, "the middle of the second notebook")
     run.kill()
     run.wait()
-    kernel = int((project / "kernel").read_text())
-    wait_for(lambda: gone(kernel), 30, "the end of its kernel")
+    for process in started.read_text().split():  # the kernel and what ran it
+        wait_for(lambda process=process: gone(int(process)), 30, f"the end of process {process}")
+    assert contents(figures) == {"small.txt": "1", "long.txt": "half"}
+    assert [path.name for path in executed.glob("*.json")] == ["07_small.json"]
+
     again = subprocess.run(command, capture_output=True, text=True)
-    assert again.returncode == 0
-    assert re.search(r"07_small: up to date", again.stdout) and re.search(r"08_long: \d+ s", again.stdout)
+    assert again.returncode == 0, again.stderr
+    assert re.findall(r"^(\w+): (up to date|\d+ s)", again.stdout, re.M)[0] == ("07_small", "up to date")
+    assert re.findall(r"^(\w+): \d+ s", again.stdout, re.M) == ["08_long", "09_after"]
+    found = contents(figures), [printed(path) for path in sorted(executed.glob("*.ipynb"))]
+    assert {path.suffix for path in executed.iterdir()} == {".ipynb", ".json"} and len(contents(executed)) == 6
+
+    assert subprocess.run([*command, "--force"], capture_output=True).returncode == 0  # and never interrupted
+    assert found == (contents(figures), [printed(path) for path in sorted(executed.glob("*.ipynb"))])

@@ -186,7 +186,7 @@ def test_bad_arguments_of_plan_are_named(paper_rates, arguments, error, message)
     [
         (lambda plan: dmlmc.Plan((1, 1, 1), (1,), (1,)), TypeError, "rates must be a dmlmc.Rates"),
         (lambda plan: dmlmc.Plan(plan.rates, (), ()), ValueError, "samples needs at least one entry"),
-        (lambda plan: dmlmc.Plan(plan.rates, (1, 1), (1,)), ValueError, "2 samples and 1 periods"),
+        (lambda plan: dmlmc.Plan(plan.rates, (1, 1), (1,)), ValueError, "Plan: periods needs 2 entries"),
         (lambda plan: plan.due_levels(-1), ValueError, "step must be at least 0"),
         (lambda plan: plan.due_levels(1.0), TypeError, "step must be an integer"),
         (lambda plan: plan.last_refresh(7, 3), ValueError, "level must be between 0 and 6"),

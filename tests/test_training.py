@@ -1,7 +1,5 @@
 import os
-import signal
-import subprocess
-import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +10,7 @@ import pytest
 
 import dmlmc
 from dmlmc import checkpoint
+from dmlmc.program import Program
 from tests.problems import neural_loss, neural_params
 
 RATES = dmlmc.Rates(1.8, 1.0, 1.0)
@@ -96,83 +95,6 @@ def test_a_finished_run_is_read_back_without_training(tmp_path):
     pd.testing.assert_frame_equal(first[1], again[1])  # the seconds too
 
 
-def test_a_killed_run_resumes(tmp_path):
-    """SIGKILL from within the run, at a moment when a checkpoint is half written."""
-    program = f"""
-import os, signal, sys
-sys.path.insert(0, {os.getcwd()!r})
-import numpy as np
-from tests import test_training
-from dmlmc import checkpoint
-write, calls = np.savez, []
-def dying(file, **entries):
-    calls.append(1)
-    if len(calls) == 4:
-        file.write(b"half of a checkpoint")
-        file.flush()
-        os.kill(os.getpid(), signal.SIGKILL)
-    write(file, **entries)
-checkpoint.np.savez = dying
-test_training.run(directory={str(tmp_path)!r}, checkpoint_every=3)
-"""
-    # Bit for bit only if compiled alike: see conftest.py.
-    alike = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, env=alike)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert len(list(tmp_path.iterdir())) == 2  # the last good one and the torn one
-    assert_same_run(run(directory=tmp_path, checkpoint_every=3), run())
-
-
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        ({"optimiser": optax.adam(0.2)}, "training program"),
-        ({"optimiser": optax.sgd(0.1)}, "training program"),
-        ({"key": jax.random.split(jax.random.key(1), 4)}, "keys or initial parameters"),
-        ({"params": 2 * jnp.ones(3)}, "keys or initial parameters"),
-        ({"evaluate_every": 4}, "evaluate_every"),
-        ({"validation": lambda params: QUADRATIC.mean(params, 1)}, "validation"),
-        ({"estimator": dmlmc.mlmc(QUADRATIC, PLAN)}, "method"),
-    ],
-)
-def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path, change, what):
-    run(steps=6, directory=tmp_path)
-    before = (tmp_path / checkpoint.FILE_NAME).read_bytes()
-    with pytest.raises(dmlmc.CheckpointError, match=f"another run: its {what} differs"):
-        run(steps=6, directory=tmp_path, **change)
-    assert (tmp_path / checkpoint.FILE_NAME).read_bytes() == before
-
-
-@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"x" * 100])
-def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
-    run(steps=6, directory=tmp_path)
-    file = tmp_path / checkpoint.FILE_NAME
-    file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(dmlmc.CheckpointError, match="cannot be read"):
-        run(steps=6, directory=tmp_path)
-
-
-def test_a_checkpoint_beyond_the_steps_asked_for_is_refused(tmp_path):
-    run(steps=10, directory=tmp_path)
-    with pytest.raises(ValueError, match="at step 10, beyond steps=6"):
-        run(steps=6, directory=tmp_path)
-
-
-def test_a_failed_write_leaves_the_last_checkpoint_and_nothing_else(tmp_path, monkeypatch):
-    run(steps=6, directory=tmp_path)
-    before = (tmp_path / checkpoint.FILE_NAME).read_bytes()
-
-    def full_disk(descriptor):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full_disk)
-        with pytest.raises(OSError, match="No space left"):
-            run(steps=23, directory=tmp_path)
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {checkpoint.FILE_NAME: before}
-    assert_same_run(run(directory=tmp_path), run())
-
-
 def test_a_diverging_run_names_method_seed_and_step():
     # Seed 2 starts so far out that its first gradient overflows; the others are well.
     starts = jnp.ones((4, 3)).at[2].set(jnp.finfo(jnp.float32).max)
@@ -231,10 +153,48 @@ def test_a_run_is_compiled_once_whatever_its_length(tmp_path):
     assert len(traces) <= 2 * once
 
 
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory in use from /proc")
+def test_a_long_run_neither_grows_nor_compiles_again(monkeypatch, caplog):
+    traces, memory, compilations = [], [], []
+    advance = Program.advance
+
+    class Traced(dmlmc.QuadraticLoss):
+        def loss(self, params, noise):
+            traces.append(noise.shape)
+            return super().loss(params, noise)
+
+    def watched(self, *arguments):
+        advanced = advance(self, *arguments)
+        memory.append(resident_bytes())
+        compilations.append((len(traces), len(caplog.records)))
+        return advanced
+
+    monkeypatch.setattr(Program, "advance", watched)
+    estimator = dmlmc.delayed_mlmc(Traced(dimension=2, L=1.0, M=1.0, rates=RATES), PLAN)
+    with jax.log_compiles():
+        run(steps=100_000, estimator=estimator, params=jnp.ones(2), validation=jnp.sum, evaluate_every=500)
+    assert len(memory) >= 200 and compilations[0][1] > 0
+    # The second evaluation, after the first 500 steps, is the last thing that is met for the first time.
+    settled = 20
+    assert compilations[-1] == compilations[settled]
+    first, second = np.array_split(memory[settled:], 2)
+    assert np.max(second) - np.max(first) < 2**20
+
+
+def broken(estimate=lambda params: (params, ()), **fields):
+    """An estimator of a user who got something wrong."""
+    good = {"init": lambda params: (), "estimate": lambda params, state, step, key: estimate(params)}
+    return dmlmc.GradientEstimator(**{**good, **fields})
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"steps": -1}, ValueError, "steps must be at least 0"),
+        ({"steps": -1}, ValueError, "steps must be between 0 and 2147483647, got -1"),
         ({"steps": 2.0}, TypeError, "steps must be an integer"),
         ({"evaluate_every": 0}, ValueError, "evaluate_every must be at least 1"),
         ({"checkpoint_every": 0}, ValueError, "checkpoint_every must be at least 1"),
@@ -248,6 +208,28 @@ def test_a_run_is_compiled_once_whatever_its_length(tmp_path):
         ({"estimator": abs}, TypeError, "estimator must be a dmlmc.GradientEstimator"),
         ({"optimiser": 0.1}, TypeError, "optimiser must be an optax optimiser"),
         ({"validation": 3}, TypeError, "validation must be a function"),
+        ({"validation": lambda: 1.0}, TypeError, r"validation must be a function of \(params\), got one of \(\)"),
+        ({"validation": lambda params: params}, ValueError, r"validation must return .* got shape \(3,\)"),
+        ({"validation": lambda params: None}, TypeError, "validation must return .* got None"),
+        ({"validation": lambda params: {"a": params[0]}}, TypeError, "validation must return .* got {'a'"),
+        ({"validation": lambda params: 1j * params[0]}, TypeError, "validation must return .* got dtype complex64"),
+        ({"directory": 3}, TypeError, "directory must be a path such as 'runs/first', got 3"),
+        ({"mesh": [0]}, TypeError, "mesh must be a jax.sharding.Mesh"),
+        (
+            {"optimiser": optax.lbfgs()},
+            TypeError,
+            "optimiser must .* works with gradients and params alone, .* missing",
+        ),
+        ({"estimator": broken(init=None)}, TypeError, r"estimator.init must be a function of \(params\), got None"),
+        ({"estimator": broken(work=3)}, TypeError, r"estimator.work must be a function of \(step\), got 3"),
+        ({"estimator": broken(span=lambda step: "a")}, TypeError, "estimator.span must be"),
+        ({"estimator": broken(lambda params: params)}, TypeError, r"must return a pair \(grads, state\), got"),
+        ({"estimator": broken(lambda params: (None, ()))}, ValueError, "grads must be like the float arrays of params"),
+        (
+            {"estimator": broken(lambda params: (params, 1))},
+            ValueError,
+            "state must be like the state of the step before",
+        ),
     ],
 )
 def test_bad_arguments_are_named(options, error, message):
