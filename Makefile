@@ -49,7 +49,7 @@ notebooks: setup  ## run the notebooks at small size and put their cleaned outpu
 bench: setup  ## measure compile time and seconds per step, and write figures/data/benchmarks.json
 	$(RUN) -m tests.benchmarks
 
-mutants: setup  ## change the code in small ways and count which changes the tests notice (installs mutmut into .venv)
+mutants: setup  ## count the small changes of the code that its tests notice, into tests/MUTANTS.md (installs mutmut into .venv; some twenty minutes)
 	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(RUN) -c requirements.lock $(MUTMUT); \
 	else $(RUN) -m pip install --quiet --disable-pip-version-check -c requirements.lock $(MUTMUT); fi
 	$(RUN) -m tests.mutants

@@ -100,7 +100,7 @@ def report() -> bool:
     known = re.findall(r"^\| (\S+) \| (`.+`) \| (.*) \|$", REPORT.read_text() if REPORT.exists() else "", re.M)
     reasons = {(where, change): reason for where, change, reason in known}
     rows, survivors, total, alive = [], [], 0, 0
-    for path in mutmut.walk_mutatable_files():
+    for path in sorted(mutmut.walk_mutatable_files()):
         found = SourceFileMutationData(path=path)
         found.load()
         statuses = {mutant: mutmut.status_by_exit_code[code] for mutant, code in found.exit_code_by_key.items()}
