@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+MUTMUT := mutmut==3.8.0
 LOCK_FLAGS := --extra dev --universal --fork-strategy fewest --no-emit-index-url --no-emit-find-links --no-annotate --no-header
 
-.PHONY: help setup test reproduce quick lab test-lab notebooks bench lock format
+.PHONY: help setup test reproduce quick lab test-lab notebooks bench mutants lock format
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -47,6 +48,11 @@ notebooks: setup  ## run the notebooks at small size and put their cleaned outpu
 
 bench: setup  ## measure compile time and seconds per step, and write figures/data/benchmarks.json
 	$(RUN) -m tests.benchmarks
+
+mutants: setup  ## count the small changes of the code that its tests notice, into tests/MUTANTS.md (installs mutmut into .venv; some twenty minutes)
+	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(RUN) -c requirements.lock $(MUTMUT); \
+	else $(RUN) -m pip install --quiet --disable-pip-version-check -c requirements.lock $(MUTMUT); fi
+	$(RUN) -m tests.mutants
 
 lock:  ## resolve the newest versions into requirements.lock and environment.yml
 	@command -v uv >/dev/null 2>&1 || { "$(PYTHON)" -m venv .lock-venv && .lock-venv/bin/python -m pip install --quiet uv; }

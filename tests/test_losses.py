@@ -82,6 +82,13 @@ def test_quadratic_mean_and_curvature_are_exact(x64):
     assert loss.curvature(2) == 2.0 * 1.75
     np.testing.assert_allclose(jax.hessian(lambda p: loss.mean(p, 2))(x), 3.5 * np.eye(3))
     assert loss.mean(jnp.zeros(3), 6) == 0.0
+    noise = loss.sample(jax.random.key(0), 2)
+    gradient = jax.grad(lambda p: loss.difference(p, noise, 2))(x)
+    np.testing.assert_allclose(gradient, 0.25 * loss.L * x + (loss.M * 2 ** (-2 * 1.8) / 3) ** 0.5 * noise[2])
+
+
+def test_a_32_bit_quadratic_stays_so_in_64_bit_mode(x64):
+    assert quadratic().loss(jnp.ones(3, jnp.float32), jnp.ones((2, 3), jnp.float32)).dtype == jnp.float32
 
 
 def test_mean_loss_uses_the_same_noise_for_the_same_key_in_chunks_of_any_size():
@@ -91,6 +98,27 @@ def test_mean_loss_uses_the_same_noise_for_the_same_key_in_chunks_of_any_size():
     assert dmlmc.mean_loss(loss, x, 2, 37, jax.random.key(2)) != values[0]
     by_hand = [loss.loss(x, loss.sample(key, 2)) for key in jax.random.split(jax.random.key(1), 37)]
     np.testing.assert_allclose(values[0], np.mean(by_hand), rtol=1e-5)
+    (alone,) = jax.random.split(jax.random.key(1), 1)
+    np.testing.assert_allclose(
+        dmlmc.mean_loss(loss, x, 0, 1, jax.random.key(1)), loss.loss(x, loss.sample(alone, 0)), rtol=1e-6
+    )
+
+
+def test_mean_loss_takes_256_samples_at_once_or_as_many_as_the_loss_asks_for():
+    sizes = []
+
+    class Whole(InnerMean):
+        def batch(self, keys, level):
+            sizes.append(len(keys))
+            return super().batch(keys, level)
+
+    class Pieces(Whole):
+        def samples_at_once(self, level):
+            return level + 2
+
+    dmlmc.mean_loss(Whole(), jnp.array(0.7), 1, 300, jax.random.key(0))
+    dmlmc.mean_loss(Pieces(), jnp.array(0.7), 1, 7, jax.random.key(0))
+    assert sizes == [256, 44, 3, 1]
 
 
 @pytest.mark.parametrize(

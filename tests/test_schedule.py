@@ -71,8 +71,8 @@ def test_work_and_span_match_the_definitions(rates, max_level):
     work, span = brute_force(plan, 100)
     np.testing.assert_allclose(plan.work(np.arange(100)), work)
     np.testing.assert_allclose(plan.span(np.arange(100)), span)
-    assert plan.work(7) == pytest.approx(work[7]) and isinstance(plan.work(7), float)
-    assert plan.span(7) == pytest.approx(span[7]) and isinstance(plan.span(7), float)
+    assert plan.work(7) == pytest.approx(work[7]) and type(plan.work(7)) is float
+    assert plan.span(7) == pytest.approx(span[7]) and type(plan.span(7)) is float
     np.testing.assert_allclose(plan.cumulative_work(100)[1:], np.cumsum(work))
     np.testing.assert_allclose(plan.cumulative_span(100)[1:], np.cumsum(span))
     assert plan.cumulative_work(100)[0] == plan.cumulative_span(100)[0] == 0.0
@@ -83,6 +83,7 @@ def test_work_and_span_match_the_definitions(rates, max_level):
 def test_means_over_a_cycle_equal_counts_also_when_periods_do_not_nest(periods):
     plan = dmlmc.Plan(dmlmc.Rates(2.0, 1.0, 1.0), samples=[3] * len(periods), periods=periods)
     work, span = brute_force(plan, math.lcm(*periods))
+    np.testing.assert_array_equal(plan.span(np.arange(len(span))), span)  # 0 where no level at all is due
     assert plan.mean_work() == pytest.approx(np.mean(work), rel=1e-12)
     assert plan.mean_span() == pytest.approx(np.mean(span), rel=1e-12)
 
@@ -185,7 +186,8 @@ def test_bad_arguments_of_plan_are_named(paper_rates, arguments, error, message)
     ("call", "error", "message"),
     [
         (lambda plan: dmlmc.Plan((1, 1, 1), (1,), (1,)), TypeError, "rates must be a dmlmc.Rates"),
-        (lambda plan: dmlmc.Plan(plan.rates, (), ()), ValueError, "samples needs at least one entry"),
+        (lambda plan: dmlmc.Plan(plan.rates, (), ()), ValueError, "Plan: samples needs at least one entry"),
+        (lambda plan: dmlmc.Plan(plan.rates, (1,), (0,)), ValueError, r"Plan: periods\[0\] must be at least 1"),
         (lambda plan: dmlmc.Plan(plan.rates, (1, 1), (1,)), ValueError, "Plan: periods needs 2 entries"),
         (lambda plan: plan.due_levels(-1), ValueError, "step must be at least 0"),
         (lambda plan: plan.due_levels(1.0), TypeError, "step must be an integer"),

@@ -12,7 +12,7 @@ rates_strategy = st.builds(
     lambda c, more, d: dmlmc.Rates(b=c + more, c=c, d=d), st.floats(0.25, 2.0), st.floats(0.1, 2.0), st.floats(0.1, 2.5)
 )
 problems = st.builds(
-    Problem, st.floats(0.1, 10), st.floats(0.1, 10), rates_strategy, st.integers(0, 10), st.floats(0.01, 100)
+    Problem, st.floats(1e-3, 10), st.floats(0.1, 10), rates_strategy, st.integers(0, 10), st.floats(0.01, 100)
 )
 step_counts = st.integers(1, 10**6)
 
@@ -36,6 +36,11 @@ def lemma_claim(K1, K2, noise, gradients):
     return np.array([K1 * noise + K2 * np.sum(gradients[:t] / (t - np.arange(t))) for t in steps])
 
 
+def keeps_induction_on_k1(K1, C1, C2, steps):
+    """The inequality that carries the lemma's induction on K1."""
+    return C1 + C2 * K1 * math.log(2 * steps + 1) <= K1 * (1 + 1e-12)
+
+
 def keeps_induction(K2, C2, steps):
     """The inequality that carries the lemma's induction on K2."""
     return C2 * (1 + 2 * K2 * math.log(2 * steps - 1)) <= K2 * (1 + 1e-12)
@@ -52,9 +57,10 @@ def test_the_lemma_s_constants_bound_the_exact_solution_of_its_recursion(problem
 
 
 @given(problems, st.integers(2, 10**6), st.sampled_from([4.0, 12.0]))
-def test_k2_is_the_smallest_that_keeps_the_induction(problem, steps, factor):
+def test_k1_and_k2_are_the_smallest_that_keep_the_induction(problem, steps, factor):
     beta = largest_beta(problem, steps, factor=factor)
-    C1, C2, _, K2 = lemma_constants(problem, beta, steps)
+    C1, C2, K1, K2 = lemma_constants(problem, beta, steps)
+    assert keeps_induction_on_k1(K1, C1, C2, steps) and not keeps_induction_on_k1(K1 * (1 - 1e-6), C1, C2, steps)
     assert keeps_induction(K2, C2, steps) and not keeps_induction(K2 * (1 - 1e-6), C2, steps)
     without_the_2 = C2 / (1 - C2 * math.log(2 * steps - 1))  # the denominator the remark after the lemma bounds
     assert not keeps_induction(without_the_2, C2, steps)
@@ -107,6 +113,7 @@ def test_variances_of_plans_stay_below_m_prime(problem, samples):
     sharp, printed = problem.variance("naive", samples), problem.printed_naive_variance(samples)
     independent = problem.M / samples * sum(2 ** (-problem.rates.b * l) for l in range(problem.max_level + 1))
     assert independent * (1 - 1e-12) <= sharp <= printed * (1 + 1e-12)
+    assert printed == pytest.approx((problem.max_level + 1) * independent)
 
 
 @given(problems)
@@ -164,10 +171,21 @@ def test_bounds_fall_with_steps_and_samples_and_rise_with_the_constants(problem,
         (lambda: paper_problem(rates=dmlmc.Rates(1.8, 1.0, 0.0)), ValueError, "rates.d must be positive"),
         (lambda: paper_problem(max_level=1.5), TypeError, "Problem: max_level must be an integer"),
         (lambda: paper_problem().variance("MLMC", 0), ValueError, "samples must be positive"),
-        (lambda: paper_problem().variance("mlmc", 1), ValueError, "method must be one of naive, MLMC, delayed MLMC"),
+        (
+            lambda: paper_problem().variance("mlmc", 1),
+            ValueError,
+            "variance: method must be one of naive, MLMC, delayed",
+        ),
+        (
+            lambda: paper_problem().printed_naive_variance(0),
+            ValueError,
+            "printed_naive_variance: samples must be positive",
+        ),
         (lambda: largest_beta(paper_problem(), 0), ValueError, "steps must be at least 1"),
         (lambda: largest_beta(paper_problem(), 10, factor=0), ValueError, "factor must be positive"),
-        (lambda: largest_step_size(paper_problem(), "sgd", 10), ValueError, "method must be one of"),
+        (lambda: largest_step_size(paper_problem(), "sgd", 10), ValueError, "largest_step_size: method must be one of"),
+        (lambda: lemma_constants(paper_problem(), 0.0, 10), ValueError, "lemma_constants: beta must be positive"),
+        (lambda: lemma_constants(paper_problem(), 0.1, 0), ValueError, "lemma_constants: steps must be at least 1"),
         (lambda: lemma_constants(paper_problem(), 1.0, 10), ValueError, "beta must leave .* the lemma admits 0.0058"),
         (lambda: bound(paper_problem(), "MLMC", 10, 10, 0.6), ValueError, "step_size must be at most 0.5 for MLMC"),
         (lambda: bound(paper_problem(), "MLMC", 10, 10, 0.0), ValueError, "step_size must be positive"),
