@@ -62,6 +62,12 @@ PAPER: dict[str, dict[str, Any]] = {
         "final_paths": 8192,
         "output": "../figures",
     },
+    "04_wall_clock": {
+        "profile": "paper",
+        "levels": [2, 4, 6],
+        "repeats": 7,
+        "output": "../figures",
+    },
     "05_your_own_sde": {
         "profile": "paper",
         "max_level": 3,

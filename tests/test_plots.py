@@ -124,8 +124,8 @@ def test_measured_steps_are_dots_beside_the_lines_of_the_spans():
 def test_bars_are_the_ratios_of_each_way():
     ratios = pd.DataFrame({"gradient": ["naive", "level 0"] * 2, "way": ["a", "a", "b", "b"], "ratio": [4.0, 3, 2, 1]})
     one, two = plots.gradient_ratios({"ours": ratios, "ours, too": ratios.assign(ratio=ratios.ratio + 1)}).axes
-    assert [bar.get_height() for group in one.containers for bar in group] == [4, 3, 2, 1]
-    assert [bar.get_height() for group in two.containers for bar in group] == [5, 4, 3, 2]
+    np.testing.assert_allclose([bar.get_height() for group in one.containers for bar in group], [4, 3, 2, 1])
+    np.testing.assert_allclose([bar.get_height() for group in two.containers for bar in group], [5, 4, 3, 2])
     assert [text.get_text() for text in one.get_legend().get_texts()] == ["a", "b"] and two.get_legend() is None
 
 

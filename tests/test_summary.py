@@ -13,12 +13,14 @@ CLAIMS = {claim.claim: claim for claim in summary.CLAIMS}
 
 @pytest.fixture
 def data(tmp_path):
-    """The data of the paper's runs of notebooks 02 and 03, and made-up rates."""
+    """The data of the paper's runs of notebooks 02 and 03, and made-up rates and seconds."""
     for name in ("deep_hedging.json", "deep_hedging_curves.csv", "theorem.json", "theorem_curves.csv"):
         shutil.copy(DATA / name, tmp_path)
     estimates = {"b": 1.9, "c": 1.0, "d": 1.1, "euler_b": 0.9}
     rates = {name: {"estimate": value, "low": value - 0.1, "high": value + 0.1} for name, value in estimates.items()}
     (tmp_path / "assumptions.json").write_text(json.dumps({"profile": "paper", **rates}))
+    seconds = {"estimate": 14.0, "low": 12.0, "high": 16.0}
+    (tmp_path / "wall_clock.json").write_text(json.dumps({"profile": "paper", "mlmc_over_delayed": seconds}))
     return tmp_path
 
 
@@ -46,20 +48,20 @@ def test_the_measured_ratios_are_those_that_the_notebook_saved(data):
 
 def test_what_was_not_run_or_failed_is_said_so_and_not_judged(data):
     (data / "assumptions.json").unlink()
-    assert verdicts(data) == [None] * 4 + [True] * 5
-    assert verdicts(data, failed=["03_deep_hedging"]) == [None] * 4 + [True] + [None] * 3 + [True]
+    assert verdicts(data) == [None] * 4 + [True] * 6
+    assert verdicts(data, failed=["03_deep_hedging"]) == [None] * 4 + [True] + [None] * 3 + [True] * 2
     assert summary.as_text(summary.judge(data)).count("not run") == 4
     assert json.loads(summary.to_json(summary.judge(data)))[0]["found"] is None
 
 
 def test_a_run_smaller_than_the_papers_shows_numbers_and_judges_nothing(data):
-    for name in ("deep_hedging.json", "assumptions.json", "theorem.json"):
+    for name in ("deep_hedging.json", "assumptions.json", "theorem.json", "wall_clock.json"):
         text = (data / name).read_text()
         (data / name).write_text(text.replace('"profile": "paper"', '"profile": "quick"'))
     judged = [record["claim"] for record in summary.judge(data) if record["reproduced"] is not None]
     assert judged == ["span per step, MLMC over delayed MLMC, counted"]
     assert all(record["found"] is not None for record in summary.judge(data))
-    assert summary.as_text(summary.judge(data)).count("too small to say") == 8
+    assert summary.as_text(summary.judge(data)).count("too small to say") == 9
 
 
 @pytest.mark.parametrize(
@@ -72,6 +74,7 @@ def test_a_run_smaller_than_the_papers_shows_numbers_and_judges_nothing(data):
         ("span to equal loss, MLMC over delayed MLMC", [(15.8, 15.5, 16.1)], [(15.0, 14.3, 15.7)]),
         ("span to equal loss, naive over delayed MLMC", [(15.8, 1.1, 30)], [(15.8, 0.9, 31)]),
         ("work to equal loss, MLMC over delayed MLMC", [(1.2, 1.1, 1.3)], [(1.2, 0.9, 1.5)]),
+        ("seconds per step with few paths, MLMC over delayed MLMC", [(13.0, 9.0, 17.0)], [(12.9, 9.0, 17.0)]),
         (
             "bound of the theorem over the true mean squared gradient, quadratic loss",
             [(30.0, 1.0, 90.0)],
