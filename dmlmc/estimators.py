@@ -17,7 +17,7 @@ from dmlmc._array_checks import alike, parameters, random_key, returned, step_in
 from dmlmc._checks import function, instance, integer, numbers, positive
 from dmlmc.devices import SAMPLES, WHOLE, check_mesh, devices_sharing
 from dmlmc.losses import MultilevelLoss
-from dmlmc.schedule import Plan, cumulative, level_cost
+from dmlmc.schedule import Plan, level_cost
 
 
 def _constant(value: float) -> Callable[[Any], Any]:
@@ -246,4 +246,6 @@ def check_estimator(name: str, estimator: Any) -> None:
     function(f"{name}.estimate", estimator.estimate, "params", "state", "step", "key")
     for field, cost in (("work", estimator.work), ("span", estimator.span)):
         function(f"{name}.{field}", cost, "step")
-        numbers(f"{name}.{field}", cumulative(cost, 2))
+        per_step = numbers(f"{name}.{field}", np.atleast_1d(cost(np.arange(3))))
+        if per_step.size not in (1, 3):
+            raise ValueError(f"{name}.{field} must return one number per step, got {per_step.size} for 3 steps.")
