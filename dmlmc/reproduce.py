@@ -65,7 +65,7 @@ PAPER: dict[str, dict[str, Any]] = {
     "04_wall_clock": {
         "profile": "paper",
         "levels": [2, 4, 6],
-        "repeats": 7,
+        "repeats": 5,
         "output": "../figures",
     },
     "05_your_own_sde": {

@@ -1,7 +1,7 @@
 """Seconds, measured: of calls in turn, of SGD steps, of gradients level by level.
 
 Machines are shared and noisy. What is to be compared is therefore run in turn, many times, so that a slow moment meets
-all of it; the median is reported, and the spread of the repeats beside it.
+all of it; the median is reported, and the range of the repeats beside it.
 """
 
 import math
@@ -29,18 +29,20 @@ from dmlmc.rates import Rates
 from dmlmc.schedule import level_cost, plan
 
 
-def in_turn(calls: dict[str, Callable[[], Any]], *, repeats: int = 7) -> pd.DataFrame:
-    """Median ``seconds`` of each call, with the ``fastest`` and the ``slowest``, after one call to warm up.
+def in_turn(calls: dict[str, Callable[[], Any]], *, repeats: int = 5) -> pd.DataFrame:
+    """Median ``seconds`` of each call, with the ``fastest`` and the ``slowest``.
+
+    Each call runs twice in its turn and the second time counts: the first brings back the memory that the others, or
+    a pause, have taken from it, as a training run that does nothing else would have it.
 
     >>> in_turn({"sum": lambda: jnp.arange(3).sum()}, repeats=3).columns.tolist()
     ['seconds', 'fastest', 'slowest']
     """
     repeats = integer("in_turn: repeats", repeats, minimum=1)
-    for call in calls.values():
-        jax.block_until_ready(call())
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
+            jax.block_until_ready(call())
             began = time.perf_counter()
             jax.block_until_ready(call())
             seconds[name].append(time.perf_counter() - began)
@@ -55,7 +57,7 @@ def in_turn(calls: dict[str, Callable[[], Any]], *, repeats: int = 7) -> pd.Data
 
 
 def step_seconds(
-    estimators: dict[str, GradientEstimator], params: Any, steps: dict[str, int], *, repeats: int = 7
+    estimators: dict[str, GradientEstimator], params: Any, steps: dict[str, int], *, repeats: int = 5
 ) -> pd.DataFrame:
     """Seconds of one step of SGD with each estimator, in its own compiled program, and ``compile_seconds``.
 
@@ -78,7 +80,7 @@ def step_seconds(
 
 
 def method_seconds(
-    loss: MultilevelLoss, params: Any, rates: Rates, max_level: int, level0_samples: int, *, repeats: int = 7
+    loss: MultilevelLoss, params: Any, rates: Rates, max_level: int, level0_samples: int, *, repeats: int = 5
 ) -> pd.DataFrame:
     """Seconds of a step by naive, MLMC, delayed MLMC and naive at level 0, beside what the spans predict.
 
@@ -93,7 +95,7 @@ def method_seconds(
         "level 0": naive(loss, 0, level0_samples),
     }
     cycle, top = math.lcm(*planned.periods), level_cost(max_level, rates.c)
-    few = max(1, cycle // 64)
+    few = max(8, cycle // 64)  # enough for the clock, and not a whole cycle of the slowest
     steps = {"naive": few, "MLMC": few, "delayed MLMC": cycle, "level 0": cycle}
     found = step_seconds(estimators, params, steps, repeats=repeats)
     spans = {"naive": top, "MLMC": top, "delayed MLMC": planned.mean_span(), "level 0": 1.0}
@@ -111,7 +113,7 @@ def seconds_ratio(table: pd.DataFrame, over: str, under: str) -> Interval:
 
 
 def chain_seconds(
-    loss: MultilevelLoss, params: Any, level: int, counts: Sequence[int], *, repeats: int = 7
+    loss: MultilevelLoss, params: Any, level: int, counts: Sequence[int], *, repeats: int = 5
 ) -> pd.DataFrame:
     """Seconds of one naive SGD step at a level against the number of paths that walk it side by side.
 

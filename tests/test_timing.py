@@ -12,10 +12,10 @@ RATES = dmlmc.Rates(1.8, 1.0, 1.0)
 LOSS = dmlmc.QuadraticLoss(2, 1.0, 0.1, RATES)
 
 
-def test_calls_run_in_turn_after_one_to_warm_up():
+def test_calls_take_turns_of_two():
     seen = []
     found = timing.in_turn({name: lambda name=name: seen.append(name) for name in "ab"}, repeats=3)
-    assert "".join(seen) == "ab" + "ababab"
+    assert "".join(seen) == "aabbaabbaabb"
     assert found.index.tolist() == ["a", "b"] and (found > 0).all(axis=None)
     assert (found.fastest <= found.seconds).all() and (found.seconds <= found.slowest).all()
 
