@@ -86,10 +86,12 @@ def test_a_second_run_in_the_same_directory_is_refused_at_once_and_harms_nothing
         assert first.is_alive()
         time.sleep(0.001)
     os.kill(first.pid, signal.SIGSTOP)  # in the middle of its training, however slow this test is
-    with pytest.raises(dmlmc.CheckpointError, match=rf"another run is at work in {tmp_path}. Wait for it, or give"):
-        killed.train(tmp_path)
-    os.kill(first.pid, signal.SIGCONT)
-    first.join()
+    try:
+        with pytest.raises(dmlmc.CheckpointError, match=rf"another run is at work in {tmp_path}. Wait for it, or give"):
+            killed.train(tmp_path)
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+        first.join()
     assert first.exitcode == 0
     assert_same_run(killed.train(tmp_path), uninterrupted)
 
