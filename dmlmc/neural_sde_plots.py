@@ -24,7 +24,7 @@ def delayed(factor: int) -> str:
 
 
 _COLOURS = {**COLOURS, delayed(4): PALETTE[2], delayed(16): PALETTE[4]}
-_STYLES = {**STYLES, delayed(4): "-.", delayed(16): (0, (3, 1, 1, 1, 1, 1))}
+_STYLES = {**STYLES, delayed(4): "-.", delayed(16): "-."}
 _MARKERS = {"naive": "s", "MLMC": "o", "delayed MLMC": "D", delayed(4): "^", delayed(16): "v"}
 
 

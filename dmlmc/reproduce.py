@@ -79,7 +79,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "adam_rates": [0.005, 0.01, 0.02],
         "validation_paths": 512,
         "budget": 30_000,
-        "period_factors": [1, 4, 16],
+        "period_factors": [1, 16],
         "momenta": [0.0, 0.3, 0.5, 0.7, 0.9],
         "output": "../figures",
     },
