@@ -74,15 +74,6 @@ def runs_near_limits(
     return pd.concat(frames, ignore_index=True)
 
 
-def effective_limit(period: int, momentum: float) -> float:
-    """The rule of thumb for a level that is refreshed every ``period`` steps and has no other: 2 (1 - m) / period.
-
-    >>> effective_limit(16, 0.9).__round__(4)
-    0.0125
-    """
-    return 2 * (1 - momentum) / period
-
-
 def _model(fresh: float, period: int) -> LinearModel:
     return LinearModel((fresh, 1.0), (1.0, 1.0), (1, period))
 

@@ -68,6 +68,19 @@ def test_the_best_rate_is_that_of_the_least_mean_over_seeds():
     assert best.loss.tolist() == [1.5, 1.5] and np.all(best.low < best.loss) and np.all(best.loss < best.high)
 
 
+def test_span_ratios_compare_mlmc_with_delayed_mlmc_at_equal_loss():
+    rows = [
+        {"method": method, "seed": seed, "step": step, "span": step * span, "loss": 2.0**-step}
+        for method, span in (("naive", 8.0), ("MLMC", 8.0), ("delayed MLMC", 2.0))
+        for seed in (0, 1)
+        for step in range(6)
+    ]
+    found = sweeps.span_ratios(pd.DataFrame(rows))
+    assert len(found) == 4 and all(ratio["mean"] == pytest.approx(4.0) for ratio in found.values())
+    flat = pd.DataFrame(rows).assign(loss=1.0)
+    assert sweeps.span_ratios(flat) == {}
+
+
 def test_wrong_input_is_named():
     estimator, key = dmlmc.mlmc(LOSS, PLAN), jr.key(0)[None]
     options = {"validation": validation, "evaluate_every": 1}
