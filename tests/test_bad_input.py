@@ -94,7 +94,7 @@ def test_params_without_real_floats_are_refused(name):
             CALLS[name](params=params)
 
 
-@pytest.mark.parametrize("params", [jnp.ones(4), {"a": POINT}, jnp.array(1.0)], ids=str)
+@pytest.mark.parametrize("params", [jnp.ones(4), {"a": POINT}, jnp.array(1.0)], ids=lambda value: type(value).__name__)
 def test_params_that_do_not_fit_the_loss_are_refused(params):
     for name in ("naive", "delayed_mlmc", "mean_loss", "iterates", "train"):
         with pytest.raises(ValueError, match=r"QuadraticLoss: params must have shape \(3,\), got "):
@@ -107,7 +107,9 @@ def test_numpy_params_do_as_well(name):
     np.testing.assert_array_equal(ours[0], numpys[0])
 
 
-@pytest.mark.parametrize("loss", [None, PLAN, lambda params: 1.0, dmlmc.QuadraticLoss, NAIVE], ids=str)
+@pytest.mark.parametrize(
+    "loss", [None, PLAN, lambda params: 1.0, dmlmc.QuadraticLoss, NAIVE], ids=lambda value: type(value).__name__
+)
 def test_what_is_no_loss_is_refused(loss):
     makers = {"naive": lambda loss: dmlmc.naive(loss, 1, 1), "delayed_mlmc": lambda loss: dmlmc.mlmc(loss, PLAN)}
     for name, call in {**makers, **{name: CALLS[name] for name in TAKING_A_LOSS}}.items():
@@ -115,7 +117,7 @@ def test_what_is_no_loss_is_refused(loss):
             call(loss=loss)
 
 
-@pytest.mark.parametrize("plan", [None, LOSS, RATES, (8, 4, 2), dmlmc.Plan], ids=str)
+@pytest.mark.parametrize("plan", [None, LOSS, RATES, (8, 4, 2), dmlmc.Plan], ids=lambda value: type(value).__name__)
 def test_what_is_no_plan_is_refused(plan):
     for maker in (dmlmc.mlmc, dmlmc.delayed_mlmc):
         with pytest.raises(TypeError, match=rf"^{maker.__name__}: plan must be a dmlmc.Plan, made by .*, got "):
@@ -158,13 +160,17 @@ def test_a_batch_of_losses_of_the_wrong_shape_is_refused():
 STATE = DELAYED.init(POINT)
 
 
-@pytest.mark.parametrize("state", [None, (), STATE[:1], jnp.ones(3), (jnp.ones(4),) * 2, ({"a": POINT},) * 2], ids=str)
+@pytest.mark.parametrize(
+    "state",
+    [None, (), STATE[:1], jnp.ones(3), (jnp.ones(4),) * 2, ({"a": POINT},) * 2],
+    ids=lambda value: type(value).__name__,
+)
 def test_a_state_of_other_params_is_refused(state):
     with pytest.raises(ValueError, match=r"^delayed_mlmc: state must be that of init\(params\) .*f32\[3\]\), got "):
         DELAYED.estimate(POINT, state, 1, KEY)
 
 
-@pytest.mark.parametrize("step", [-1, 1.5, None, "a", jnp.arange(2), True], ids=str)
+@pytest.mark.parametrize("step", [-1, 1.5, None, "a", jnp.arange(2), True], ids=lambda value: type(value).__name__)
 def test_what_is_no_step_is_refused(step):
     with pytest.raises((TypeError, ValueError), match=r"^estimate: step must be .*, got "):
         DELAYED.estimate(POINT, STATE, step, KEY)
@@ -205,7 +211,9 @@ def test_a_drift_of_more_precision_than_y0_is_cast(x64):
     assert loss.loss(jnp.array(0.5), noise).dtype == jnp.float32
 
 
-@pytest.mark.parametrize("noise", [None, [1.0], jnp.array(1.0), jnp.ones((0, 1)), jnp.ones((6, 1))], ids=str)
+@pytest.mark.parametrize(
+    "noise", [None, [1.0], jnp.array(1.0), jnp.ones((0, 1)), jnp.ones((6, 1))], ids=lambda value: type(value).__name__
+)
 def test_noise_of_no_level_is_refused(noise):
     with pytest.raises(ValueError, match=r"^SDELoss: noise must have shape .* with level >= 0, got "):
         sde().loss(jnp.array(0.5), noise)
