@@ -173,10 +173,13 @@ def _one_step_away(loss: MultilevelLoss, params: Any, key: Array, distance: floa
     gradient = eqx.filter_jit(eqx.filter_grad(lambda params: mean_loss(loss, params, 0, 1024, key)))(params)
     squares = [sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)) for tree in (gradient, trainable)]
     length, size = (float(jnp.sqrt(square)) for square in squares)
-    if not 0 < length < math.inf:
+    if not math.isfinite(length):
         raise ValueError(
-            f"calibrate: params must not be a stationary point of level 0 (its gradient has norm {length}); give other."
+            f"calibrate: params must give level 0 a finite gradient, got one of norm {length}; look for a root, a "
+            "logarithm or a division at 0 in the loss (jnp.sqrt has an infinite slope there)."
         )
+    if length == 0:
+        raise ValueError("calibrate: params must not be a stationary point of level 0, its gradient is 0; give other.")
     scale = distance * max(size, 1.0) / length
     moved = jax.tree.map(
         lambda leaf, slope: leaf - scale * slope, trainable, eqx.filter(gradient, eqx.is_inexact_array)

@@ -96,7 +96,9 @@ def save(directory: Path, identity: dict[str, str], state: Any, record: dict[str
     """Write state and record to ``directory``, replacing what is there in one atomic step."""
     leaves = {f"state_{index}": np.asarray(_plain(leaf)) for index, leaf in enumerate(jax.tree.leaves(state))}
     columns = {f"record_{name}": values for name, values in record.items()}
-    entries: dict[str, Any] = {"identity": np.array(json.dumps(identity)), **leaves, **columns}
+    arrays = leaves | columns
+    known = json.dumps([identity, sorted(arrays)])  # a damaged name is an entry that is missing
+    entries: dict[str, Any] = {"identity": np.array(known), **arrays}
     try:
         with whole(directory / FILE_NAME) as temporary, temporary.open("wb") as file:
             np.savez(file, **entries)
@@ -121,7 +123,9 @@ def load(directory: Path, identity: dict[str, str], like: Any) -> tuple[Any, dic
             raise ValueError(f"{damaged} is damaged")
         with np.load(file) as stored:
             entries = {name: stored[name] for name in stored.files}
-        found = dict(json.loads(str(entries["identity"])))
+        found, names = json.loads(str(entries.pop("identity")))
+        if sorted(entries) != names:
+            raise ValueError("an entry is missing")
     except Exception as error:  # there is no end to what a damaged file can raise
         raise CheckpointError(f"checkpoint: {file} cannot be read ({error}). {ADVICE}") from error
     for name, value in identity.items():

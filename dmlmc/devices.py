@@ -26,11 +26,12 @@ def mesh(samples: int | None = None, seeds: int = 1) -> Mesh:
     {'seeds': 1, 'samples': 1}
     """
     devices = jax.devices()
-    seeds = integer("mesh: seeds", seeds, minimum=1, maximum=len(devices))
-    samples = integer("mesh: samples", len(devices) // seeds if samples is None else samples, minimum=1)
+    seeds = integer("mesh: seeds", seeds, minimum=1)
+    samples = integer("mesh: samples", max(1, len(devices) // seeds) if samples is None else samples, minimum=1)
     if samples * seeds > len(devices):
         raise ValueError(
-            f"mesh: samples times seeds must be at most {len(devices)}, the number of devices, got {samples} * {seeds}."
+            f"mesh: samples times seeds must be at most {len(devices)}, the devices there are, got {samples} * {seeds}; "
+            'a CPU can be split with jax.config.update("jax_num_cpu_devices", n) before anything else of jax.'
         )
     return check_mesh("mesh", Mesh(np.array(devices[: samples * seeds]).reshape(seeds, samples), (SEEDS, SAMPLES)))
 

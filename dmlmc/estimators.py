@@ -78,7 +78,7 @@ def naive(
     """The mean gradient of ``samples`` independent paths, all at ``level``. ``c`` is the cost rate, for the accounts.
 
     ``loss`` is any ``dmlmc.MultilevelLoss``; ``plan.naive_samples()`` gives as many paths as match a plan's variance.
-    ``mesh``, here and below: devices that share the samples, see ``dmlmc.mesh``. The samples are the same on any.
+    ``mesh``: devices that share the samples, see ``dmlmc.mesh``. The samples are the same on any.
 
     >>> import dmlmc
     >>> loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1.0, rates=dmlmc.Rates(b=1.8, c=1.0, d=1.0))
@@ -112,7 +112,7 @@ def mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) -> Gradi
     """Multilevel Monte Carlo: the sum over levels of the mean gradient of ``plan.samples[l]`` coupled pairs.
 
     It is delayed MLMC with every period 1, and carries no state. ``loss`` is any ``dmlmc.MultilevelLoss``, ``plan``
-    comes from ``dmlmc.plan``; its periods do not matter here.
+    comes from ``dmlmc.plan``; its periods do not matter here. ``mesh``: devices that share the samples.
 
     >>> import dmlmc
     >>> rates = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
@@ -129,7 +129,7 @@ def delayed_mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) 
     """Delayed MLMC, the paper's Algorithm 1: level l is refreshed every ``plan.periods[l]`` steps, else reused.
 
     ``loss`` is any ``dmlmc.MultilevelLoss``, ``plan`` comes from ``dmlmc.plan``. The state is a tuple with the last
-    gradient of each level that can be stale (period above 1).
+    gradient of each level that can be stale (period above 1). ``mesh``: devices that share the samples.
 
     >>> import dmlmc
     >>> rates = dmlmc.Rates(b=1.8, c=1.0, d=1.0)

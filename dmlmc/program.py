@@ -90,9 +90,9 @@ class Program:
         """What decides the numbers of this run, for telling its checkpoint from another's."""
         return {
             "mesh": str(dict(self.mesh.shape)),
-            "training program": fingerprint(self._advance, ()),
+            "loss, plan, optimiser or learning rate": fingerprint(self._advance, ()),
             "validation": "none" if self._evaluate is None else fingerprint(self._evaluate, ()),
-            "keys or initial parameters": fingerprint(self._advance, gather((self.initial, self.keys))),
+            "key or start": fingerprint(self._advance, gather((self.initial, self.keys))),
         }
 
     def compile(self) -> None:

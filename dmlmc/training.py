@@ -119,7 +119,8 @@ def train(
                 journal.advance(run, last, elapsed)
                 journal.write(run, last=last == steps, save=last % checkpoint_every == 0 or last == steps)
                 bar.update(last - first)
-                bar.set_postfix(loss=f"{journal.mean_loss():.4g}", refresh=False)
+                if program.validates:
+                    bar.set_postfix(loss=f"{journal.mean_loss():.4g}", refresh=False)
                 if chunk_steps is None and elapsed < _TICK and last == first + chunk:
                     chunk *= 2
     trained = program.params(run)
@@ -183,7 +184,10 @@ class _Journal:
             losses = self.program.evaluate(run)
             if self.program.validates and not np.all(np.isfinite(losses)):
                 seed = int(np.argmin(np.isfinite(losses)))
-                raise DivergenceError(f"{self.method}, seed {seed}: the loss is {losses[seed]} at step {self.step}.")
+                raise DivergenceError(
+                    f"{self.method}, seed {seed}: the loss is {losses[seed]} at step {self.step}; "
+                    "a smaller learning rate or clipped gradients may help."
+                )
             self.steps.append(self.step)
             self.times.append(self.seconds)
             self.losses.append(losses)

@@ -130,7 +130,7 @@ def train(estimator, mesh):
         (lambda: ESTIMATORS["MLMC"](LOSS, mesh=one("samples", "x")), ValueError, "MLMC: the axes of mesh must be"),
         (lambda: ESTIMATORS["naive"](LOSS, mesh=4), TypeError, "naive: mesh must be a jax.sharding.Mesh"),
         (lambda: dmlmc.mesh(samples=0), ValueError, "mesh: samples must be at least 1"),
-        (lambda: dmlmc.mesh(seeds=jax.device_count() + 1), ValueError, "mesh: seeds must be between 1 and"),
+        (lambda: dmlmc.mesh(seeds=jax.device_count() + 1), ValueError, "mesh: samples times seeds must be at most"),
         (lambda: dmlmc.mesh(samples=jax.device_count() + 1), ValueError, "samples times seeds must be at most"),
     ],
 )
