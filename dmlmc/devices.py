@@ -30,8 +30,8 @@ def mesh(samples: int | None = None, seeds: int = 1) -> Mesh:
     samples = integer("mesh: samples", max(1, len(devices) // seeds) if samples is None else samples, minimum=1)
     if samples * seeds > len(devices):
         raise ValueError(
-            f"mesh: samples times seeds must be at most {len(devices)}, the devices there are, got {samples} * {seeds}; "
-            'a CPU can be split with jax.config.update("jax_num_cpu_devices", n) before anything else of jax.'
+            f"mesh: samples times seeds must be at most {len(devices)}, the number of devices, got {samples} * {seeds} "
+            '(a CPU can be split: jax.config.update("jax_num_cpu_devices", n) before anything else of jax).'
         )
     return check_mesh("mesh", Mesh(np.array(devices[: samples * seeds]).reshape(seeds, samples), (SEEDS, SAMPLES)))
 
