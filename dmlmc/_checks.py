@@ -89,7 +89,10 @@ def positive_reals(name: str, values, *, length: int | None = None) -> np.ndarra
 
 def step_or_steps(name: str, value) -> np.ndarray:
     """A step of a run or an array of them: integers >= 0."""
-    steps = np.asarray(value)
+    try:
+        steps = np.asarray(value)
+    except (TypeError, ValueError):  # a key, or a list of lists of unequal lengths
+        steps = np.array(None)
     if steps.dtype.kind not in "iu" or np.any(steps < 0):
         raise ValueError(f"{name} must be an integer of at least 0, or an array of them, got {value!r}.")
     return steps

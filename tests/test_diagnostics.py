@@ -320,7 +320,7 @@ def test_bad_arguments_of_fits_are_named():
         ({"distance": -1.0}, "calibrate: distance must be positive"),
         ({"max_level": 1}, "calibrate: max_level must be at least 2"),
         ({"blocks": 1}, "calibrate: blocks must be at least 4"),
-        ({"params": jnp.full(3, jnp.inf)}, "calibrate: params must not be a stationary point"),
+        ({"params": jnp.full(3, jnp.inf)}, "calibrate: params must give level 0 a finite gradient"),
     ],
 )
 def test_bad_arguments_of_calibrate_are_named(options, message):
