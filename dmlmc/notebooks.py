@@ -9,8 +9,6 @@ import resource
 import sys
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +16,12 @@ from dmlmc._files import write
 
 PACKAGE = Path(__file__).parent
 LOCK = PACKAGE.parent / "requirements.lock"
-MACHINERY = {"notebooks.py", "reproduce.py", "summary.py"}  # they run and judge notebooks: no number depends on them
+MACHINERY = {
+    "notebooks.py",
+    "profiles.py",
+    "reproduce.py",
+    "summary.py",
+}  # they run and judge notebooks: no number depends on them
 
 
 class Outcome(NamedTuple):
@@ -77,44 +80,59 @@ def fingerprint(notebook: Path, parameters: dict[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def execute(notebook: Path, target: Path, parameters: dict[str, Any], label: str) -> Outcome:
-    """Run a notebook into ``target`` with a progress bar; what was done before a failure stays in ``target``.
+class Running:
+    """A notebook that is being run into ``target``, with a progress bar; what is done before a failure stays there.
 
     A process of its own runs it, so that the peak memory among that process's children is this kernel's and no other's.
+    It is forked from a server that has imported what it needs, which takes seconds, once for all notebooks.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    began = time.perf_counter()
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+
+    def __init__(self, notebook: Path, target: Path, parameters: dict[str, Any], label: str, row: int = 0):
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__, "papermill"])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.target, self.began = target, time.perf_counter()
+        self.receiver, sender = context.Pipe(duplex=False)
+        arguments = sender, notebook, target, parameters, {"desc": label, "position": row}
+        self.process = context.Process(target=_execute, args=arguments)
+        self.process.start()
+        sender.close()  # so that the end of the process is the end of the pipe
+
+    def outcome(self) -> Outcome:
+        """Wait for the end."""
         try:
-            return pool.submit(_execute, notebook, target, parameters, label).result()
-        except BrokenProcessPool as error:
-            return Outcome(time.perf_counter() - began, 0, _describe(target, error))
+            found = self.receiver.recv()
+        except EOFError:
+            found = Outcome(time.perf_counter() - self.began, 0, _describe(self.target, RuntimeError("it was killed")))
+        self.process.join()
+        return found
+
+    def stop(self) -> None:
+        """End it now, if it has not ended; a kernel ends by itself when the process that started it is gone."""
+        self.process.kill()
+        self.process.join()
 
 
-def _execute(notebook: Path, target: Path, parameters: dict[str, Any], label: str) -> Outcome:
+def _execute(sender: Any, notebook: Path, target: Path, parameters: dict[str, Any], bar: dict[str, Any]) -> None:
     import papermill
 
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     began, failure = time.perf_counter(), None
     try:
         papermill.execute_notebook(
-            notebook,
-            target,
-            parameters=parameters,
-            cwd=notebook.parent,
-            kernel_name="python3",
-            progress_bar={"desc": label},
+            notebook, target, parameters=parameters, cwd=notebook.parent, kernel_name="python3", progress_bar=bar
         )
+    except KeyboardInterrupt:  # which the parent has got as well
+        return
     except Exception as error:  # whatever it was, the other notebooks can still run
         failure = _describe(target, error)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return Outcome(time.perf_counter() - began, peak * (1 if sys.platform == "darwin" else 1024), failure)
+    sender.send(Outcome(time.perf_counter() - began, peak * (1 if sys.platform == "darwin" else 1024), failure))
 
 
-def _end_with_parent(parent: int) -> None:
+def _end_with_parent() -> None:
     # A parent that is killed cannot end this process; a kernel ends by itself when its own parent is gone.
-    while os.getppid() == parent:
-        time.sleep(0.5)
+    multiprocessing.parent_process().join()
     os._exit(1)
 
 

@@ -10,80 +10,16 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from dmlmc import notebooks, summary
+from dmlmc._checks import integer
 from dmlmc._files import write
+from dmlmc.profiles import AT_ONCE, PAPER, PROFILES
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
-PROFILES = {"quick": "../figures/quick", "paper": "../figures"}  # and where each one's figures go
-
-# A notebook's own default parameters are its quick profile; these are the sizes of the paper.
-PAPER: dict[str, dict[str, Any]] = {
-    "00_start_here": {"profile": "paper", "output": "../figures"},
-    "01_assumptions": {
-        "profile": "paper",
-        "max_level": 6,
-        "level0_samples": 512,
-        "stops": [0, 10, 50, 200, 500, 1000],
-        "samples": 2048,
-        "output": "../figures",
-    },
-    "02_theorem": {
-        "profile": "paper",
-        "run_cases": [[1, 1.0, 16], [3, 0.5, 64], [3, 2.0, 16], [5, 1.0, 64]],
-        "run_steps": [10, 100, 400],
-        "seeds": 100,
-        "exact_levels": [0, 2, 4, 6, 8],
-        "exact_steps": [10, 100, 1000],
-        "trade_levels": [2, 4, 6, 8],
-        "proof_level": 6,
-        "proof_steps": 4000,
-        "proof_seeds": 20,
-        "map_level": 3,
-        "map_points": 60,
-        "map_runs": [1.5, 2.5],
-        "hedging_level": 6,
-        "hedging_samples": 512,
-        "hedging_steps": 100,
-        "output": "../figures",
-    },
-    "03_deep_hedging": {
-        "profile": "paper",
-        "seeds": 10,
-        "max_level": 6,
-        "level0_samples": 512,
-        "steps": 800,
-        "delayed_steps": 4000,
-        "evaluate_every": 80,
-        "validation_paths": 2048,
-        "floor_paths": 65536,
-        "final_paths": 8192,
-        "output": "../figures",
-    },
-    "04_wall_clock": {
-        "profile": "paper",
-        "levels": [2, 4, 6],
-        "repeats": 5,
-        "output": "../figures",
-    },
-    "05_your_own_sde": {
-        "profile": "paper",
-        "max_level": 3,
-        "level0_samples": 64,
-        "steps": 400,
-        "seeds": 4,
-        "sgd_rates": [0.1, 0.2, 0.4],
-        "momentum_rates": [0.01, 0.02, 0.04],
-        "adam_rates": [0.005, 0.01, 0.02],
-        "validation_paths": 512,
-        "budget": 30_000,
-        "period_factors": [1, 16],
-        "momenta": [0.0, 0.3, 0.5, 0.7, 0.9],
-        "output": "../figures",
-    },
-}
 
 
 class Job:
@@ -107,14 +43,19 @@ class Job:
         current = stamp["fingerprint"] == notebooks.fingerprint(self.notebook, self.parameters)
         return stamp if current and all((self.notebook.parent / path).exists() for path in stamp["outputs"]) else None
 
-    def run(self, label: str) -> notebooks.Outcome:
-        """Execute the notebook, and stamp the run if it finished."""
+    def start(self, label: str, row: int) -> None:
+        """Begin to execute the notebook, with its bar in a row of the screen."""
         self.stamp.unlink(missing_ok=True)
-        inputs, before = notebooks.fingerprint(self.notebook, self.parameters), self._written()
-        outcome = notebooks.execute(self.notebook, self.executed, self.parameters, label)
+        self.inputs, self.before = notebooks.fingerprint(self.notebook, self.parameters), self._written()
+        self.running = notebooks.Running(self.notebook, self.executed, self.parameters, label, row)
+
+    def finish(self) -> notebooks.Outcome:
+        """Wait for the end, and stamp the run if it was a good one."""
+        outcome = self.running.outcome()
         if outcome.failure is None:
-            outputs = [path for path, when in self._written().items() if before.get(path) != when]
-            stamp = {"fingerprint": inputs, **outcome._asdict(), "outputs": sorted(outputs)}
+            # Of notebooks side by side, one may claim the other's files: then one too many runs again, never too few.
+            outputs = [path for path, when in self._written().items() if self.before.get(path) != when]
+            stamp = {"fingerprint": self.inputs, **outcome._asdict(), "outputs": sorted(outputs)}
             write(self.stamp, json.dumps(stamp, indent=1) + "\n")
         return outcome
 
@@ -143,26 +84,51 @@ def jobs(profile: str, only: Sequence[str] = (), overrides: dict[str, Any] | Non
     return [Job(path, profile, overrides or {}) for path in chosen]
 
 
-def reproduce(selected: Sequence[Job], *, force: bool = False, in_place: bool = False) -> dict[str, str]:
-    """Run what is not up to date, one notebook after another, and return the failures by notebook.
+def reproduce(
+    selected: Sequence[Job], *, force: bool = False, in_place: bool = False, at_once: int = 1
+) -> dict[str, str]:
+    """Run what is not up to date, in order, ``at_once`` notebooks side by side, and return the failures by notebook.
 
     A failure does not stop the notebooks after it. ``in_place`` puts the cleaned outputs into the notebooks themselves.
     """
-    failures = {}
-    for count, job in enumerate(selected, start=1):
-        last = None if force else job.last_run()
-        if last is not None:
-            report = f"up to date, {_cost(last['seconds'], last['peak_bytes'])} when it ran"
-        else:
-            outcome = job.run(f"{count}/{len(selected)} {job.name}")
-            report = _cost(outcome.seconds, outcome.peak_bytes)
-            if outcome.failure is not None:
-                failures[job.name] = outcome.failure
-                report = f"FAILED after {report}, in {outcome.failure}\n  what was done is in {job.executed}"
-        if in_place and job.name not in failures:
-            notebooks.refresh(job.notebook, job.executed)
-        print(f"{job.name}: {report}", flush=True)
+    failures: dict[str, str] = {}
+    running: dict[int, Job] = {}  # by the row of its bar
+    try:
+        for count, job in enumerate(selected, start=1):
+            last = None if force else job.last_run()
+            if last is not None:
+                _report(job, f"up to date, {_cost(last['seconds'], last['peak_bytes'])} when it ran", in_place)
+                continue
+            if len(running) == at_once:
+                failures |= _finish_one(running, in_place)
+            row = min(set(range(at_once)) - set(running))
+            job.start(f"{count}/{len(selected)} {job.name}", row)
+            running[row] = job
+        while running:
+            failures |= _finish_one(running, in_place)
+    finally:
+        for job in running.values():
+            job.running.stop()
     return failures
+
+
+def _finish_one(running: dict[int, Job], in_place: bool) -> dict[str, str]:
+    """Wait until one of the running notebooks ends, take it from them, and return its failure, if it failed."""
+    ended = wait([job.running.receiver for job in running.values()])
+    row = next(row for row, job in running.items() if job.running.receiver in ended)
+    outcome = running[row].finish()
+    job, cost = running.pop(row), _cost(outcome.seconds, outcome.peak_bytes)
+    if outcome.failure is None:
+        _report(job, cost, in_place)
+        return {}
+    _report(job, f"FAILED after {cost}, in {outcome.failure}\n  what was done is in {job.executed}", in_place=False)
+    return {job.name: outcome.failure}
+
+
+def _report(job: Job, report: str, in_place: bool) -> None:
+    if in_place:
+        notebooks.refresh(job.notebook, job.executed)
+    print(f"{job.name}: {report}", flush=True)
 
 
 def _cost(seconds: float, peak_bytes: int) -> str:
@@ -197,6 +163,12 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--only", action="append", default=[], metavar="03", help="this notebook; may be repeated")
     parser.add_argument("--force", action="store_true", help="run also what is up to date")
     parser.add_argument("--list", action="store_true", help="list the notebooks and their parameters, and run nothing")
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        metavar="N",
+        help=f"notebooks side by side (default: {AT_ONCE['quick']} if quick, else 1)",
+    )
     parser.add_argument("--in-place", action="store_true", help="put cleaned quick outputs into the notebooks")
     return parser
 
@@ -218,6 +190,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         overrides = pairs(others)
         selected = jobs(options.profile, options.only, overrides)
+        at_once = AT_ONCE[options.profile] if options.at_once is None else options.at_once
+        integer("reproduce: --at-once", at_once, minimum=1)
     except ValueError as error:
         parser.error(str(error).removeprefix("reproduce: "))
     if options.in_place and (options.profile != "quick" or overrides):
@@ -226,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(listing(selected))
         return 0
     try:
-        failures = reproduce(selected, force=options.force, in_place=options.in_place)
+        failures = reproduce(selected, force=options.force, in_place=options.in_place, at_once=at_once)
     except KeyboardInterrupt:
         print("\ninterrupted; what was finished stays, and the same command goes on from there", file=sys.stderr)
         return 130

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,7 +59,6 @@ def test_a_run_goes_on_after_failures_and_a_rerun_repeats_only_those(project, ca
         assert died in stream
     for name in ("07_small", "08_dies", "08_raises", "09_after"):
         assert re.search(rf"^{name}: (FAILED after )?\d+ s, \d+ MiB at its peak", out, re.M), out
-        assert re.search(rf"\d/4 {name}: .*cell/s", err)
     assert out.index("08_raises") < out.index("09_after") < out.index("reproduced")
 
     executed = project / "executed" / "paper"
@@ -149,6 +149,7 @@ def test_wrong_arguments_are_refused_with_what_would_do(project, capsys):
     assert "--in-place is for the quick profile" in refusal(["--in-place"], capsys)
     assert "--in-place is for the quick profile" in refusal(["--profile=quick", "--in-place", "--size=3"], capsys)
     assert "invalid choice: 'huge'" in refusal(["--profile", "huge"], capsys)
+    assert "--at-once must be at least 1, got 0" in refusal(["--at-once", "0"], capsys)
     assert not (project / "executed").exists()
     with pytest.raises(ValueError, match="profile must be 'quick' or 'paper', got 'huge'"):
         reproduce.jobs("huge")
@@ -161,10 +162,29 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"] and (tmp_path / "a.txt").read_text() == "old"
 
 
+MEETS = """import pathlib, time
+pathlib.Path("here_" + own).touch()
+deadline = time.monotonic() + 60
+while not pathlib.Path("here_" + other).exists():
+    assert time.monotonic() < deadline, "nobody came"
+    time.sleep(0.05)
+print(own, "met", other)"""
+
+
+def test_two_notebooks_at_once_run_side_by_side(project, capfd):
+    notebook(project, "08_first", MEETS, parameters='own, other = "first", "second"')
+    notebook(project, "09_second", MEETS, parameters='own, other = "second", "first"')
+    assert reproduce.main(["--profile", "quick", "--at-once", "2", "--force"]) == 0  # one at a time wait in vain
+    assert printed(project / "executed" / "quick" / "09_second.ipynb") == "second met first\n"
+    assert re.findall(r"^\w+: \d+ s", capfd.readouterr().out, re.M)[0].startswith("07_small")
+    assert reproduce.main(["--profile", "quick"]) == 0
+    assert capfd.readouterr().out.count("up to date") == 3
+
+
 KILLED = """import pathlib, sys
 from dmlmc import reproduce
 reproduce.NOTEBOOKS = pathlib.Path(sys.argv[1])
-sys.exit(reproduce.main(["--profile", "quick", *sys.argv[2:]]))"""
+sys.exit(reproduce.main(["--profile", "quick", "--at-once", "1", *sys.argv[2:]]))"""
 
 
 def gone(process):
@@ -177,6 +197,22 @@ def gone(process):
 
 def contents(directory):
     return {path.name: path.read_text() for path in directory.iterdir() if path.is_file()}
+
+
+def test_an_interrupted_run_says_so_and_leaves_no_process(project):
+    wait_long = """import os, pathlib, time
+pathlib.Path("processes").write_text(f"{os.getpid()} {os.getppid()}")
+time.sleep(300)"""
+    notebook(project, "08_long", wait_long)
+    command = [sys.executable, "-c", KILLED, str(project)]
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    started = project / "processes"
+    wait_for(lambda: started.exists() and started.read_text(), 60, "the middle of the second notebook")
+    run.send_signal(signal.SIGINT)
+    assert "the same command goes on from there" in run.communicate(timeout=30)[1] and run.returncode == 130
+    for process in started.read_text().split():  # the kernel and what ran it
+        wait_for(lambda process=process: gone(int(process)), 30, f"the end of process {process}")
+    assert [path.name for path in (project / "executed" / "quick").glob("*.json")] == ["07_small.json"]
 
 
 def test_a_killed_run_leaves_no_process_and_is_taken_up_where_it_was(project):
@@ -204,6 +240,7 @@ print("done")"""
     assert again.returncode == 0, again.stderr
     assert re.findall(r"^(\w+): (up to date|\d+ s)", again.stdout, re.M)[0] == ("07_small", "up to date")
     assert re.findall(r"^(\w+): \d+ s", again.stdout, re.M) == ["08_long"]
+    assert re.search(r"2/2 08_long: .*cell/s", again.stderr) and "1/2" not in again.stderr
     found = contents(figures), [printed(path) for path in sorted(executed.glob("*.ipynb"))]
     assert {path.suffix for path in executed.iterdir()} == {".ipynb", ".json"} and len(contents(executed)) == 4
 
