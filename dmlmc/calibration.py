@@ -21,6 +21,7 @@ from dmlmc.rate_fits import FittedRates, fit_rates
 from dmlmc.rates import Rates
 from dmlmc.schedule import Plan, plan
 
+ROUNDING = 1e-4  # a rate this small is 0: exact levels have no scatter, and an interval as narrow as rounding errors
 HEAVY = 100.0  # a kurtosis above this needs ten thousand samples for a second moment to within a tenth
 
 
@@ -61,8 +62,8 @@ class CheckList:
     def verdict(self) -> list[str]:
         """Is MLMC worth it, is delay safe, and what plan follows."""
         b, c, d = self.fitted
-        worth = "yes" if b.low > c.high else "no" if b.high <= c.low else "not decided"
-        safe = "yes" if d.low > 0 else "no" if d.high <= 0 else "not decided"
+        worth = "yes" if b.low > c.high + ROUNDING else "no" if b.high <= c.low + ROUNDING else "not decided"
+        safe = "yes" if d.low > ROUNDING else "no" if d.high <= ROUNDING else "not decided"
         if d.low > c.high:
             growth = "d > c, mean span is bounded"
         elif d.high >= c.low:

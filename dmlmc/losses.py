@@ -135,24 +135,25 @@ class QuadraticLoss(MultilevelLoss):
         return noise[:-1]
 
     def loss(self, params: Array, noise: Array) -> Array:
-        self._check("noise", noise, getattr(noise, "shape", ())[:1] or (0,), "; loss.sample(key, level) draws it")
+        if getattr(noise, "shape", ())[1:] != (self.dimension,):
+            wanted = f"(level + 1, {self.dimension}), as loss.sample(key, level) draws it"
+            raise ValueError(f"QuadraticLoss: noise must have shape {wanted}, got {_shape_of(noise)}.")
         scale = jnp.sqrt(self.M * 2.0 ** (-self.rates.b * jnp.arange(noise.shape[0])) / self.dimension)
         return self.mean(params, noise.shape[0] - 1) + jnp.dot(scale.astype(noise.dtype), noise @ params)
 
     def mean(self, params: Array, level: int) -> Array:
         """The exact mean loss at a level, the paper's F_l(x)."""
-        self._check("params", params, ())
+        if getattr(params, "shape", None) != (self.dimension,):
+            raise ValueError(f"QuadraticLoss: params must have shape ({self.dimension},), got {_shape_of(params)}.")
         return self.curvature(integer("QuadraticLoss: level", level, minimum=0)) / 2 * jnp.sum(params**2)
-
-    def _check(self, name: str, value: Any, leading: tuple[int, ...], hint: str = "") -> None:
-        shape, wanted = getattr(value, "shape", None), (*leading, self.dimension)
-        if shape != wanted:
-            given = repr(value) if shape is None else f"shape {shape}"
-            raise ValueError(f"QuadraticLoss: {name} must have shape {wanted}, got {given}{hint}.")
 
     def curvature(self, level: int) -> float:
         """The exact smoothness constant of the mean loss at a level: ``L sum over k <= level of 2^(-d k)``."""
         return self.L * sum(2.0 ** (-self.rates.d * k) for k in range(level + 1))
+
+
+def _shape_of(value: Any) -> str:
+    return f"shape {value.shape}" if hasattr(value, "shape") else repr(value)
 
 
 def mean_loss(

@@ -209,6 +209,12 @@ def test_the_verdict(rates, worth, safe, plan):
     assert f"(b > c)?  {worth}\n" in lines and f"(d > 0)?     {safe}" in lines and plan in lines
 
 
+@pytest.mark.parametrize(("rounding", "safe"), [(1e-7, "no"), (-1e-7, "no"), (1e-3, "yes")])
+def test_a_rate_that_is_zero_up_to_rounding_makes_no_delay_safe(rounding, safe):
+    exact = FittedRates(*(Estimate(value, value, value) for value in (2.0, 1.0, rounding)))
+    assert f"delay safe (d > 0)?     {safe};" in "\n".join(dmlmc.CheckList(pd.DataFrame(), exact, None).verdict())
+
+
 def test_heavy_tails_are_told():
     heavy, hopeless = made_up(2.0, 1.0, 1.0, kurtosis=[3.0, 401.0, 900.0], samples=1600).warnings()
     assert heavy == "level 1: kurtosis 401, so 1600 samples give the second moment to within 50% at best"

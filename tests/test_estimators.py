@@ -7,6 +7,7 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 import dmlmc
+from dmlmc.estimators import check_estimator
 from tests.problems import neural_loss, neural_params
 
 
@@ -324,7 +325,13 @@ def test_costs_are_those_of_the_plan(paper_rates):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: dmlmc.naive(abs, 1, 1), TypeError, "naive: loss must be a dmlmc.MultilevelLoss"),
+        (
+            lambda: dmlmc.naive(abs, 1, 1),
+            TypeError,
+            r"naive: loss must be a dmlmc.MultilevelLoss, such as dmlmc.SDELoss\(",
+        ),
+        (lambda: dmlmc.naive(Spy(), 1, 1).estimate(jnp.ones(3), (), 0, 7), TypeError, "^naive: key must be a key"),
+        (lambda: dmlmc.mlmc(Spy(), small_plan()).init(1.0), TypeError, "^delayed_mlmc: params must hold"),
         (lambda: dmlmc.naive(Spy(), -1, 1), ValueError, "naive: level must be at least 0"),
         (lambda: dmlmc.naive(Spy(), 1, 0), ValueError, "naive: samples must be at least 1"),
         (lambda: dmlmc.naive(Spy(), 1, 2.5), TypeError, "naive: samples must be an integer"),
@@ -333,7 +340,7 @@ def test_costs_are_those_of_the_plan(paper_rates):
         (lambda: dmlmc.mlmc(abs, small_plan()), TypeError, "loss must be a dmlmc.MultilevelLoss"),
         (lambda: dmlmc.delayed_mlmc(Spy(), None), TypeError, "delayed_mlmc: plan must be a dmlmc.Plan"),
         (lambda: dmlmc.delayed_mlmc(None, small_plan()), TypeError, "delayed_mlmc: loss must be"),
-        (lambda: dmlmc.naive(Spy(), 1, 1).init(3.0), TypeError, "naive: params must hold at least one array of floats"),
+        (lambda: dmlmc.naive(Spy(), 1, 1).init(3.0), TypeError, "^naive: params must hold at least one"),
         (lambda: dmlmc.mlmc(Spy(), small_plan()).init({}), TypeError, "params must hold at least one array"),
         (lambda: dmlmc.mlmc(Spy(), small_plan()).init(jnp.arange(3)), TypeError, "delayed_mlmc: params must hold"),
     ],
@@ -341,3 +348,67 @@ def test_costs_are_those_of_the_plan(paper_rates):
 def test_bad_arguments_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def own(**fields):
+    """An estimator of a user's own, whose params are its gradient."""
+    good = {"init": lambda params: (), "estimate": lambda params, state, step, key: (params, state)}
+    return dmlmc.GradientEstimator(**{**good, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"init": None}, TypeError, r"mine\.init must be a function of \(params\), got None"),
+        ({"init": lambda: ()}, TypeError, r"mine\.init must be a function of \(params\), got one of \(\)"),
+        ({"estimate": 3}, TypeError, r"mine\.estimate must be a function of \(params, state, step, key\), got 3"),
+        ({"estimate": lambda params: params}, TypeError, r"mine\.estimate .* \(params, state, step, key\), got one of"),
+        ({"work": 3}, TypeError, r"mine\.work must be a function of \(step\), got 3"),
+        ({"span": lambda: 1}, TypeError, r"mine\.span must be a function of \(step\), got one of \(\)"),
+        ({"work": lambda step: "a"}, TypeError, r"mine\.work must be a sequence of real numbers"),
+        ({"span": lambda step: step[:2]}, ValueError, r"mine\.span must return one number per step, got 2 for 3 steps"),
+        ({"work": lambda step: np.r_[step, 0]}, ValueError, r"mine\.work must return one number .* got 4 for 3 steps"),
+    ],
+)
+def test_an_estimator_of_ones_own_is_checked_before_a_run(fields, error, message):
+    with pytest.raises(error, match=f"^{message}"):
+        check_estimator("mine", own(**fields))
+
+
+def test_an_estimator_of_ones_own_may_say_its_cost_for_each_step_once_or_not_at_all():
+    with pytest.raises(TypeError, match=r"^mine must be a dmlmc.GradientEstimator, made by dmlmc.delayed_mlmc\("):
+        check_estimator("mine", abs)
+    for cost in (lambda step: 2.0, lambda step: step + 1.0, lambda step: np.full(np.shape(step), 3.0)):
+        check_estimator("mine", own(work=cost, span=cost))
+    check_estimator("mine", own())
+
+
+@pytest.mark.parametrize(
+    ("estimate", "error", "message"),
+    [
+        (lambda params: params, TypeError, r"estimate must return a pair \(grads, state\), got {"),
+        (lambda params: (params, 1, 2), TypeError, r"estimate must return a pair \(grads, state\), got \("),
+        (lambda params: [params, jnp.zeros(2)], TypeError, "estimate must return a pair"),
+        (lambda params: (None, jnp.zeros(2)), ValueError, "grads must be like the float arrays of params, .* got None"),
+        (lambda params: ({"a": jnp.ones(2), "n": None}, jnp.zeros(2)), ValueError, r"grads must be .*3\].*2\]"),
+        (lambda params: (params, jnp.zeros(2)), ValueError, "grads must be like the float arrays of params"),
+        (lambda params: ({**params, "n": None}, jnp.zeros(3)), ValueError, r"state must be like the state .* before, "),
+        (lambda params: ({**params, "n": None}, jnp.zeros(2, int)), ValueError, "state must be like .* got i32"),
+    ],
+)
+def test_what_an_estimate_returns_is_checked(estimate, error, message):
+    params = {"a": jnp.ones(3), "n": jnp.array(1)}
+    estimator = own(estimate=lambda params, state, step, key: estimate(params))
+    with pytest.raises(error, match=f"^GradientEstimator: {message}"):
+        estimator.checked(params, jnp.zeros(2), 0, jax.random.key(0))
+
+
+def test_a_good_estimate_is_passed_on_with_all_it_was_given():
+    def estimate(params, state, step, key):
+        seen.extend([params, state, step, key])
+        return {"a": jnp.full(3, 2, jnp.float16), "n": None}, state + 1  # gradients may have a dtype of their own
+
+    seen, params, key = [], {"a": jnp.ones(3), "n": jnp.array(1)}, jax.random.key(0)
+    grads, state = own(estimate=estimate).checked(params, jnp.zeros(2), 5, key)
+    assert grads["a"].tolist() == [2.0] * 3 and state.tolist() == [1.0, 1.0]
+    assert seen[0] is params and seen[1].tolist() == [0.0, 0.0] and seen[2] == 5 and seen[3] is key

@@ -147,9 +147,33 @@ def test_bad_arguments_of_mean_loss_are_named(arguments, message):
         dmlmc.mean_loss(quadratic(), jnp.ones(3), **settings)
 
 
-def test_quadratic_params_of_the_wrong_shape_are_named():
-    with pytest.raises(ValueError, match=r"params must have shape \(3,\)"):
-        quadratic().loss(jnp.ones(2), jnp.ones((2, 3)))
+def test_mean_loss_of_no_loss_or_with_no_key_is_refused():
+    with pytest.raises(TypeError, match=r"^mean_loss: loss must be a dmlmc.MultilevelLoss, such as dmlmc.SDELoss\("):
+        dmlmc.mean_loss(abs, jnp.ones(3), 1, 4, jax.random.key(0))
+    with pytest.raises(TypeError, match=r"^mean_loss: key must be a key such as jax.random.key"):
+        dmlmc.mean_loss(quadratic(), jnp.ones(3), 1, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: quadratic().loss(jnp.ones(2), jnp.ones((2, 3))), ValueError, r"params .* \(3,\), got shape \(2,\)\."),
+        (lambda: quadratic().mean(1.0, 0), ValueError, r"params must have shape \(3,\), got 1.0\."),
+        (lambda: quadratic().mean(jnp.ones(3), -1), ValueError, "level must be at least 0"),
+        (
+            lambda: quadratic().loss(jnp.ones(3), jnp.ones((2, 4))),
+            ValueError,
+            r"noise must have shape \(level \+ 1, 3\), as loss.sample\(key, level\) draws it, got shape \(2, 4\)\.",
+        ),
+        (lambda: quadratic().loss(jnp.ones(3), jnp.ones(3)), ValueError, r"noise .* got shape \(3,\)\."),
+        (lambda: quadratic().loss(jnp.ones(3), 5), ValueError, r"noise .* got 5\."),
+        (lambda: quadratic().sample(jax.random.key(0), -1), ValueError, "level must be at least 0"),
+        (lambda: quadratic().sample(0, 1), TypeError, "key must be a key such as jax.random.key"),
+    ],
+)
+def test_quadratic_params_noise_levels_and_keys_that_do_not_fit_are_named(call, error, message):
+    with pytest.raises(error, match=f"^QuadraticLoss: {message}"):
+        call()
 
 
 def test_the_interface_is_abstract():

@@ -198,7 +198,12 @@ def test_bad_arguments_of_plan_are_named(paper_rates, arguments, error, message)
         (lambda plan: plan.naive_samples(naive_variance=-1.0), ValueError, "naive_variance must be positive"),
         (lambda plan: plan.cumulative_span(-1), ValueError, "steps must be at least 0"),
         (lambda plan: cumulative(plan.span, 1.5), TypeError, "steps must be an integer"),
+        (lambda plan: plan.work("a"), ValueError, "^Plan.work: step must be"),
+        (lambda plan: plan.span(-1), ValueError, "^Plan.span: step must be"),
+        (lambda plan: level_cost(2000, 1.0), ValueError, r"^level_cost: level = 2000 and c = 1 must .* got 2\^2000"),
         (lambda plan: dmlmc.sum_of_spans(plan.rates, -1), ValueError, "max_level must be at least 0"),
+        (lambda plan: dmlmc.sum_of_spans((1, 1, 1), 6), TypeError, "^sum_of_spans: rates must be a dmlmc.Rates"),
+        (lambda plan: dmlmc.mean_span((1, 1, 1), 6), TypeError, "^mean_span: rates must be a dmlmc.Rates"),
         (lambda plan: dmlmc.mean_span(plan.rates, "6"), TypeError, "max_level must be an integer"),
         (lambda plan: dmlmc.mean_span(dmlmc.Rates(2.0, 1.0, 1.5), 6), ValueError, "needs an integer d"),
     ],
@@ -206,6 +211,22 @@ def test_bad_arguments_of_plan_are_named(paper_rates, arguments, error, message)
 def test_other_bad_arguments_are_named(paper_plan, call, error, message):
     with pytest.raises(error, match=message):
         call(paper_plan)
+
+
+def test_a_period_beyond_all_steps_is_due_once():
+    plan = dmlmc.plan(dmlmc.Rates(1.8, 1.0, 1.0), 1, samples=(2, 1), periods=(1, 2**80))
+    steps = np.array([0, 1, 2**62 - 1, 2**63 - 1])
+    assert plan.span(steps).tolist() == [2.0, 1.0, 1.0, 1.0] and plan.due_levels(2**62 - 1) == (0,)
+
+
+def test_closed_forms_reach_as_far_as_floats_and_say_where_they_end():
+    steep = dmlmc.Rates(b=4.0, c=3.0, d=1.0)  # the sum ends with a term of 2^(2 l_max)
+    assert dmlmc.sum_of_spans(steep, 499) == pytest.approx(2.0**1000 / 3, rel=1e-9)
+    with pytest.raises(ValueError, match=r"^sum_of_spans: max_level = 500 and c - d = 2 must lead .* got 2\^1002"):
+        dmlmc.sum_of_spans(steep, 500)
+    assert dmlmc.mean_span(steep, 500) == pytest.approx(2.0**1000 * (1 + 1 / 6), rel=1e-9)
+    with pytest.raises(ValueError, match=r"^mean_span: max_level = 501 and c - d = 2 must lead .* got 2\^1002"):
+        dmlmc.mean_span(steep, 501)
 
 
 def test_plans_need_no_jax():

@@ -60,14 +60,15 @@ def gradients():
     """One gradient after another by every way to write it, their ratios, and how far ours is from the floor."""
     print("\ngradients at the paper's settings", flush=True)
     measured = peers.measure()
-    found = {"gradients": measured}
+    whole = peers.whole_programs()
+    found: dict = {"gradients": measured, "whole_program_compile_seconds": whole}
     for key, (way, ours) in COMPARED.items():
-        found[key] = ratio = peers.ratios(measured, way, ours)
+        found[key] = ratio = peers.ratios(measured, whole, way, ours)
         levels = ", ".join(f"{value:.1f}" for value in ratio["levels"].values())
         print(f"{way} over {ours}: naive {ratio['naive']:.1f}, levels {levels}, compile {ratio['compile']:.1f}")
     if torch_peer.INSTALLED:
         _, level, samples, _ = next(iter(peers.cases()))
-        found["against_torchsde"] = {"naive, Euler": torch_peer.ratio(level, samples, peers.KEY)}
+        found["against_torchsde"] = {"naive, Euler": torch_peer.ratio(level, samples, problem.KEY)}
         print(f"torchsde over ours, naive, Euler: {found['against_torchsde']['naive, Euler']:.1f}")
     else:
         print("torchsde is not installed: left out (pip install torchsde into .venv to add it)")
@@ -83,7 +84,7 @@ def gradients():
 
 def main():
     load = os.getloadavg()[0]
-    results = regimes() | gradients() | {"chain": latency.chain()}
+    results = regimes() | gradients() | {"chain": latency.chain(), "parts": latency.parts(6, FEW)}
     spreads = [
         (one["slowest"] - one["fastest"]) / one["seconds"]
         for regime in ("latency_bound", "compute_bound", "against_samples")

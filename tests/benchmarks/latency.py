@@ -1,6 +1,12 @@
 """Seconds per SGD step against l_max and against the batch, any SDE's loss: nothing of it can be precomputed."""
 
-from dmlmc.timing import chain_seconds, method_seconds, seconds_ratio
+from functools import partial
+
+import jax
+
+import dmlmc
+from dmlmc.estimators import _mean_gradient
+from dmlmc.timing import chain_seconds, in_turn, method_seconds, seconds_ratio
 from tests.benchmarks import problem
 
 
@@ -22,3 +28,27 @@ def measure(max_level, level0_samples):
 def chain(level=3):
     """One SGD step at a level against the number of paths."""
     return chain_seconds(problem.LOSS, problem.PARAMS, level, [2**k for k in range(0, 11, 2)]).to_dict("records")
+
+
+def parts(max_level, level0_samples):
+    """Where an MLMC gradient spends its seconds: in all, each level alone, and the noise of all levels alone."""
+    plan = dmlmc.plan(problem.RATES, max_level, level0_samples=level0_samples)
+    gradients = [
+        _mean_gradient(partial(problem.LOSS.differences, level=level), problem.LOSS, level, samples)
+        for level, samples in enumerate(plan.samples)
+    ]
+
+    def noise(leaves, key):
+        return [problem.LOSS.batch(jax.random.split(key, samples), level) for level, samples in enumerate(plan.samples)]
+
+    def all_levels(params, key):
+        return [gradient(params, key) for gradient in gradients]
+
+    functions = {"all levels": problem.of_leaves(all_levels), "noise": noise}
+    functions |= {f"level {level}": problem.of_leaves(gradient) for level, gradient in enumerate(gradients)}
+    programs = {
+        name: problem.compiled(function, problem.LEAVES, problem.KEY)[0] for name, function in functions.items()
+    }
+    seconds = in_turn({name: partial(made, problem.LEAVES, problem.KEY) for name, made in programs.items()}).seconds
+    alone = sum(value for name, value in seconds.items() if name.startswith("level"))
+    return {"seconds": seconds.to_dict(), "levels_alone_over_all": alone / seconds["all levels"]}

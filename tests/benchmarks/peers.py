@@ -13,11 +13,8 @@ from dmlmc.brownian import coarsen, path
 from dmlmc.estimators import _mean_gradient
 from dmlmc.timing import in_turn
 from tests.benchmarks import problem
-from tests.benchmarks.problem import LOSS
+from tests.benchmarks.problem import KEY, LEAVES, LOSS, of_leaves
 from tests.problems import StoredPath
-
-LEAVES, STATIC = eqx.partition(problem.PARAMS, eqx.is_inexact_array)
-KEY = jax.random.key(0)
 
 
 def diffrax_losses(params, noises):
@@ -109,13 +106,24 @@ def measure(report=print):
     return found
 
 
-def ratios(found, way, ours="dmlmc"):
-    """How many times as long as ours another way takes: naive, each level, and compilation of all levels together."""
+def whole_programs(report=print):
+    """Compile seconds, tracing included, of one program with the gradients of all levels, by each way to write it."""
+    found = {}
+    for way, written in WRITTEN.items():
+        gradients = [written(*case) for name, *case in cases() if name != "naive"]
+
+        def all_levels(params, key, gradients=gradients):
+            return [gradient(params, key) for gradient in gradients]
+
+        found[way] = problem.compiled(of_leaves(all_levels), LEAVES, KEY)[1]
+        report(f"{way}: all levels compiled in {found[way]:.1f} s")
+    return found
+
+
+def ratios(found, whole, way, ours="dmlmc"):
+    """How many times as long as ours another way takes: naive, each level, and compilation of all levels in one."""
     levels = {name: entry[way]["seconds"] / entry[ours]["seconds"] for name, entry in found.items()}
-    totals = [
-        sum(entry[one]["compile_seconds"] for name, entry in found.items() if name != "naive") for one in (way, ours)
-    ]
-    return {"ours": ours, "naive": levels.pop("naive"), "levels": levels, "compile": totals[0] / totals[1]}
+    return {"ours": ours, "naive": levels.pop("naive"), "levels": levels, "compile": whole[way] / whole[ours]}
 
 
 def floating_point_operations():
@@ -127,11 +135,6 @@ def floating_point_operations():
         .cost_analysis()["flops"]
         for name, level, samples, coupled in cases()
     }
-
-
-def of_leaves(gradient):
-    """A gradient as a function of plain arrays."""
-    return lambda leaves, key: eqx.filter(gradient(eqx.combine(leaves, STATIC), key), eqx.is_inexact_array)
 
 
 def cases():

@@ -2,6 +2,7 @@
 
 import time
 
+import equinox as eqx
 import jax
 
 import dmlmc
@@ -11,6 +12,8 @@ RATES = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
 LOSS = hedging.hedging_loss()
 TRAINED = hedging.FastHedgingLoss()
 PARAMS = hedging.initial_params(jax.random.key(1))
+LEAVES, STATIC = eqx.partition(PARAMS, eqx.is_inexact_array)
+KEY = jax.random.key(0)
 
 
 def compiled(function, *arguments):
@@ -18,3 +21,8 @@ def compiled(function, *arguments):
     began = time.perf_counter()
     made = jax.jit(function).lower(*arguments).compile()
     return made, time.perf_counter() - began
+
+
+def of_leaves(gradient):
+    """A function of parameters and a key, as one of plain arrays, which can be compiled ahead of its use."""
+    return lambda leaves, key: eqx.filter(gradient(eqx.combine(leaves, STATIC), key), eqx.is_inexact_array)
