@@ -28,6 +28,9 @@ class Spy(dmlmc.MultilevelLoss):
         return jnp.sum(used * noise + used**2 / 2)
 
 
+KEY = jax.random.key(0)
+
+
 def small_plan(periods=(1, 2, 4), samples=(5, 3, 2)):
     return dmlmc.plan(dmlmc.Rates(1.8, 1.0, 1.0), len(samples) - 1, samples=samples, periods=periods)
 
@@ -336,10 +339,21 @@ def test_costs_are_those_of_the_plan(paper_rates):
         (lambda: dmlmc.naive(Spy(), 1, 0), ValueError, "naive: samples must be at least 1"),
         (lambda: dmlmc.naive(Spy(), 1, 2.5), TypeError, "naive: samples must be an integer"),
         (lambda: dmlmc.naive(Spy(), 1, 1, c=0.0), ValueError, "naive: c must be positive"),
-        (lambda: dmlmc.mlmc(Spy(), (4, 2)), TypeError, "mlmc: plan must be a dmlmc.Plan"),
+        (lambda: dmlmc.mlmc(Spy(), (4, 2)), TypeError, r"^mlmc: plan must be a dmlmc.Plan, made by dmlmc.plan\("),
         (lambda: dmlmc.mlmc(abs, small_plan()), TypeError, "loss must be a dmlmc.MultilevelLoss"),
-        (lambda: dmlmc.delayed_mlmc(Spy(), None), TypeError, "delayed_mlmc: plan must be a dmlmc.Plan"),
-        (lambda: dmlmc.delayed_mlmc(None, small_plan()), TypeError, "delayed_mlmc: loss must be"),
+        (lambda: dmlmc.delayed_mlmc(Spy(), None), TypeError, r"^delayed_mlmc: plan .* made by dmlmc.plan\("),
+        (lambda: dmlmc.delayed_mlmc(None, small_plan()), TypeError, r"^delayed_mlmc: loss .* such as dmlmc.SDELoss\("),
+        (
+            lambda: dmlmc.delayed_mlmc(Spy(), small_plan()).estimate(jnp.ones(3), (), 0, KEY),
+            ValueError,
+            r"^delayed_mlmc: state must be that of init\(params\) or of the step before, .* got \(\)",
+        ),
+        (
+            lambda: dmlmc.mlmc(Spy(), small_plan()).estimate(jnp.ones(3), (), 0, 7),
+            TypeError,
+            "^delayed_mlmc: key must be a key",
+        ),
+        (lambda: dmlmc.naive(Spy(), 1, 1).estimate(jnp.ones(3), (), "0", KEY), TypeError, "^estimate: step must be an"),
         (lambda: dmlmc.naive(Spy(), 1, 1).init(3.0), TypeError, "^naive: params must hold at least one"),
         (lambda: dmlmc.mlmc(Spy(), small_plan()).init({}), TypeError, "params must hold at least one array"),
         (lambda: dmlmc.mlmc(Spy(), small_plan()).init(jnp.arange(3)), TypeError, "delayed_mlmc: params must hold"),
@@ -348,6 +362,56 @@ def test_costs_are_those_of_the_plan(paper_rates):
 def test_bad_arguments_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+MAKERS = {
+    "naive": lambda **options: dmlmc.naive(Spy(), 2, 5, **options),
+    "MLMC": lambda **options: dmlmc.mlmc(Spy(), small_plan(), **options),
+    "delayed MLMC": lambda **options: dmlmc.delayed_mlmc(Spy(), small_plan(), **options),
+}
+
+
+@pytest.mark.parametrize("method", MAKERS)
+def test_a_mesh_is_kept_and_changes_no_number(method):
+    device = np.array(jax.devices()[:1])
+    alone, params = MAKERS[method](), jnp.array([0.1, 0.2, 0.3])
+    for axes in (("samples",), ("seeds",), ("seeds", "samples")):
+        mesh = jax.sharding.Mesh(device.reshape([1] * len(axes)), axes)
+        shared = MAKERS[method](mesh=mesh)
+        assert shared.mesh == mesh and shared.method == method and alone.mesh is None
+        state = alone.init(params), shared.init(params)
+        for step in range(3):
+            (grads, one), (others, other) = (
+                estimator.estimate(params, memory, step, KEY)
+                for estimator, memory in zip((alone, shared), state, strict=True)
+            )
+            state = one, other
+            np.testing.assert_allclose(others, grads, rtol=1e-6)
+    with pytest.raises(TypeError, match=f"{method.replace('delayed MLMC', 'MLMC')}: mesh must be a jax.sharding.Mesh"):
+        MAKERS[method](mesh=1)
+
+
+@pytest.mark.parametrize("method", MAKERS)
+@pytest.mark.parametrize("devices", [2, 3, 7])
+def test_whoever_shares_the_samples_gets_the_gradient_of_all(method, devices):
+    estimator, params = MAKERS[method](), jnp.array([0.1, 0.2, 0.3])
+    state = estimator.init(params)
+    share = jax.vmap(lambda _: estimator.estimate(params, state, 0, KEY)[0], axis_name="samples", axis_size=devices)
+    expected = estimator.estimate(params, state, 0, KEY)[0]
+    np.testing.assert_allclose(share(jnp.zeros(devices)), np.tile(expected, (devices, 1)), rtol=1e-5)
+
+
+class Unsummed(Spy):
+    """A loss that gives one number per component instead of one per sample."""
+
+    def losses(self, params, noises):
+        return params * noises.sum()
+
+
+def test_a_loss_of_the_wrong_shape_is_named():
+    estimator = dmlmc.naive(Unsummed(), 0, 5)
+    with pytest.raises(ValueError, match=r"^Unsummed: losses must return .* \(5,\).* got shape \(3,\)"):
+        estimator.estimate(jnp.ones(3), (), 0, KEY)
 
 
 def own(**fields):
