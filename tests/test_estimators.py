@@ -394,11 +394,26 @@ def test_a_mesh_is_kept_and_changes_no_number(method):
 @pytest.mark.parametrize("method", MAKERS)
 @pytest.mark.parametrize("devices", [2, 3, 7])
 def test_whoever_shares_the_samples_gets_the_gradient_of_all(method, devices):
-    estimator, params = MAKERS[method](), jnp.array([0.1, 0.2, 0.3])
-    state = estimator.init(params)
-    share = jax.vmap(lambda _: estimator.estimate(params, state, 0, KEY)[0], axis_name="samples", axis_size=devices)
-    expected = estimator.estimate(params, state, 0, KEY)[0]
-    np.testing.assert_allclose(share(jnp.zeros(devices)), np.tile(expected, (devices, 1)), rtol=1e-5)
+    params = jnp.array([0.1, 0.2, 0.3])
+    for options in ({}, {"mesh": dmlmc.mesh(samples=1)}):  # on a mesh of its own, unless it is in one already
+        estimator = MAKERS[method](**options)
+        state = estimator.init(params)
+        expected, _ = estimator.estimate(params, state, 0, KEY)
+        share = jax.vmap(
+            lambda _, call=estimator.estimate, state=state: call(params, state, 0, KEY)[0],
+            axis_name="samples",
+            axis_size=devices,
+        )
+        np.testing.assert_allclose(share(jnp.zeros(devices)), np.tile(expected, (devices, 1)), rtol=1e-5)
+
+
+def test_on_a_mesh_params_may_hold_what_is_no_array():
+    loss, params = neural_loss(), neural_params()
+    grads, others = (
+        dmlmc.naive(loss, 0, 2, mesh=mesh).estimate(params, (), 0, KEY)[0] for mesh in (None, dmlmc.mesh(samples=1))
+    )
+    for one, other in zip(jax.tree.leaves(grads), jax.tree.leaves(others), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 class Unsummed(Spy):
