@@ -28,9 +28,6 @@ class Spy(dmlmc.MultilevelLoss):
         return jnp.sum(used * noise + used**2 / 2)
 
 
-KEY = jax.random.key(0)
-
-
 def small_plan(periods=(1, 2, 4), samples=(5, 3, 2)):
     return dmlmc.plan(dmlmc.Rates(1.8, 1.0, 1.0), len(samples) - 1, samples=samples, periods=periods)
 
@@ -344,7 +341,7 @@ def test_costs_are_those_of_the_plan(paper_rates):
         (lambda: dmlmc.delayed_mlmc(Spy(), None), TypeError, r"^delayed_mlmc: plan .* made by dmlmc.plan\("),
         (lambda: dmlmc.delayed_mlmc(None, small_plan()), TypeError, r"^delayed_mlmc: loss .* such as dmlmc.SDELoss\("),
         (
-            lambda: dmlmc.delayed_mlmc(Spy(), small_plan()).estimate(jnp.ones(3), (), 0, KEY),
+            lambda: dmlmc.delayed_mlmc(Spy(), small_plan()).estimate(jnp.ones(3), (), 0, jax.random.key(0)),
             ValueError,
             r"^delayed_mlmc: state must be that of init\(params\) or of the step before, .* got \(\)",
         ),
@@ -353,7 +350,11 @@ def test_costs_are_those_of_the_plan(paper_rates):
             TypeError,
             "^delayed_mlmc: key must be a key",
         ),
-        (lambda: dmlmc.naive(Spy(), 1, 1).estimate(jnp.ones(3), (), "0", KEY), TypeError, "^estimate: step must be an"),
+        (
+            lambda: dmlmc.naive(Spy(), 1, 1).estimate(jnp.ones(3), (), "0", jax.random.key(0)),
+            TypeError,
+            "^estimate: step must be an",
+        ),
         (lambda: dmlmc.naive(Spy(), 1, 1).init(3.0), TypeError, "^naive: params must hold at least one"),
         (lambda: dmlmc.mlmc(Spy(), small_plan()).init({}), TypeError, "params must hold at least one array"),
         (lambda: dmlmc.mlmc(Spy(), small_plan()).init(jnp.arange(3)), TypeError, "delayed_mlmc: params must hold"),
@@ -382,7 +383,7 @@ def test_a_mesh_is_kept_and_changes_no_number(method):
         state = alone.init(params), shared.init(params)
         for step in range(3):
             (grads, one), (others, other) = (
-                estimator.estimate(params, memory, step, KEY)
+                estimator.estimate(params, memory, step, jax.random.key(0))
                 for estimator, memory in zip((alone, shared), state, strict=True)
             )
             state = one, other
@@ -398,9 +399,9 @@ def test_whoever_shares_the_samples_gets_the_gradient_of_all(method, devices):
     for options in ({}, {"mesh": dmlmc.mesh(samples=1)}):  # on a mesh of its own, unless it is in one already
         estimator = MAKERS[method](**options)
         state = estimator.init(params)
-        expected, _ = estimator.estimate(params, state, 0, KEY)
+        expected, _ = estimator.estimate(params, state, 0, jax.random.key(0))
         share = jax.vmap(
-            lambda _, call=estimator.estimate, state=state: call(params, state, 0, KEY)[0],
+            lambda _, call=estimator.estimate, state=state: call(params, state, 0, jax.random.key(0))[0],
             axis_name="samples",
             axis_size=devices,
         )
@@ -410,7 +411,8 @@ def test_whoever_shares_the_samples_gets_the_gradient_of_all(method, devices):
 def test_on_a_mesh_params_may_hold_what_is_no_array():
     loss, params = neural_loss(), neural_params()
     grads, others = (
-        dmlmc.naive(loss, 0, 2, mesh=mesh).estimate(params, (), 0, KEY)[0] for mesh in (None, dmlmc.mesh(samples=1))
+        dmlmc.naive(loss, 0, 2, mesh=mesh).estimate(params, (), 0, jax.random.key(0))[0]
+        for mesh in (None, dmlmc.mesh(samples=1))
     )
     for one, other in zip(jax.tree.leaves(grads), jax.tree.leaves(others), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
@@ -426,7 +428,7 @@ class Unsummed(Spy):
 def test_a_loss_of_the_wrong_shape_is_named():
     estimator = dmlmc.naive(Unsummed(), 0, 5)
     with pytest.raises(ValueError, match=r"^Unsummed: losses must return .* \(5,\).* got shape \(3,\)"):
-        estimator.estimate(jnp.ones(3), (), 0, KEY)
+        estimator.estimate(jnp.ones(3), (), 0, jax.random.key(0))
 
 
 def own(**fields):
