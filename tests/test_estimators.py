@@ -331,6 +331,11 @@ def test_costs_are_those_of_the_plan(paper_rates):
             r"naive: loss must be a dmlmc.MultilevelLoss, such as dmlmc.SDELoss\(",
         ),
         (lambda: dmlmc.naive(Spy(), 1, 1).estimate(jnp.ones(3), (), 0, 7), TypeError, "^naive: key must be a key"),
+        (
+            lambda: dmlmc.naive(Spy(), 1, 1).estimate(3.0, (), 0, jax.random.key(0)),
+            TypeError,
+            "^naive: params must hold",
+        ),
         (lambda: dmlmc.mlmc(Spy(), small_plan()).init(1.0), TypeError, "^delayed_mlmc: params must hold"),
         (lambda: dmlmc.naive(Spy(), -1, 1), ValueError, "naive: level must be at least 0"),
         (lambda: dmlmc.naive(Spy(), 1, 0), ValueError, "naive: samples must be at least 1"),

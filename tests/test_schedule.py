@@ -158,8 +158,12 @@ def test_explicit_samples_and_periods(paper_rates):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({}, ValueError, "exactly one of samples"),
-        ({"samples": 10, "level0_samples": 10}, ValueError, "exactly one of samples"),
+        ({}, ValueError, "exactly one of samples .*, got samples=None and level0_samples=None"),
+        (
+            {"samples": 10, "level0_samples": 3},
+            ValueError,
+            "exactly one of samples .*, got samples=10 and level0_s.*=3",
+        ),
         ({"samples": 0}, ValueError, "samples must be positive"),
         ({"samples": -3.0}, ValueError, "samples must be positive"),
         ({"samples": math.nan}, ValueError, "samples must be finite"),
@@ -169,7 +173,8 @@ def test_explicit_samples_and_periods(paper_rates):
         ({"samples": [4, 2.5, 1]}, TypeError, r"samples\[1\] must be an integer"),
         ({"level0_samples": 0}, ValueError, "level0_samples must be at least 1"),
         ({"level0_samples": 2.5}, TypeError, "level0_samples must be an integer"),
-        ({"samples": 10, "periods": [1, 2]}, ValueError, "periods needs 3 entries"),
+        ({"samples": 10, "periods": [1, 2]}, ValueError, "^plan: periods needs 3 entries"),
+        ({"samples": 10, "max_level": 2000}, ValueError, r"^plan: max_level = 2000 and d = 1 must .* got 2\^1001"),
         ({"samples": 10, "periods": [1, 0, 2]}, ValueError, r"periods\[1\] must be at least 1"),
         ({"samples": 10, "periods": 4}, TypeError, "periods must be a sequence"),
         ({"samples": 10, "max_level": -1}, ValueError, "max_level must be at least 0"),
@@ -189,6 +194,11 @@ def test_bad_arguments_of_plan_are_named(paper_rates, arguments, error, message)
         (lambda plan: dmlmc.Plan(plan.rates, (), ()), ValueError, "Plan: samples needs at least one entry"),
         (lambda plan: dmlmc.Plan(plan.rates, (1,), (0,)), ValueError, r"Plan: periods\[0\] must be at least 1"),
         (lambda plan: dmlmc.Plan(plan.rates, (1, 1), (1,)), ValueError, "Plan: periods needs 2 entries"),
+        (
+            lambda plan: dmlmc.Plan(dmlmc.Rates(900.0, 800.0, 1.0), (1,) * 3, (1,) * 3),
+            ValueError,
+            r"^Plan: max_level = 2 and c = 800 must lead .* got 2\^1600",
+        ),
         (lambda plan: plan.due_levels(-1), ValueError, "step must be at least 0"),
         (lambda plan: plan.due_levels(1.0), TypeError, "step must be an integer"),
         (lambda plan: plan.last_refresh(7, 3), ValueError, "level must be between 0 and 6"),
