@@ -1,3 +1,5 @@
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -179,3 +181,27 @@ def test_quadratic_params_noise_levels_and_keys_that_do_not_fit_are_named(call, 
 def test_the_interface_is_abstract():
     with pytest.raises(TypeError, match="abstract"):
         dmlmc.MultilevelLoss()
+
+
+class Wrong(dmlmc.MultilevelLoss):
+    """A loss of a user who got something wrong."""
+
+    drawn: Any
+    value: Any
+
+    def sample(self, key, level):
+        return self.drawn
+
+    def coarsen(self, noise):
+        return noise
+
+    def loss(self, params, noise):
+        return self.value
+
+
+def test_noise_that_is_none_and_losses_that_are_no_numbers_are_named():
+    keys = jax.random.split(jax.random.key(0), 2)
+    with pytest.raises(TypeError, match=r"^Wrong: sample must return an array or a PyTree of them, got None\."):
+        Wrong(None, jnp.zeros(())).batch(keys, 0)
+    with pytest.raises(ValueError, match=r"^Wrong: loss must return .* got shape \(2,\)"):
+        Wrong(jnp.zeros(1), jnp.zeros(2)).losses(jnp.ones(1), jnp.zeros((2, 1)))
