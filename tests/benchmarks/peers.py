@@ -115,6 +115,7 @@ def whole_programs(report=print):
         def all_levels(params, key, gradients=gradients):
             return [gradient(params, key) for gradient in gradients]
 
+        jax.clear_caches()  # of pieces traced before, as in a fresh process
         found[way] = problem.compiled(of_leaves(all_levels), LEAVES, KEY)[1]
         report(f"{way}: all levels compiled in {found[way]:.1f} s")
     return found
