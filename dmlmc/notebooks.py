@@ -132,7 +132,9 @@ def _execute(sender: Any, notebook: Path, target: Path, parameters: dict[str, An
 
 def _end_with_parent() -> None:
     # A parent that is killed cannot end this process; a kernel ends by itself when its own parent is gone.
-    multiprocessing.parent_process().join()
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
     os._exit(1)
 
 

@@ -116,6 +116,7 @@ def test_modules_import_only_what_stands_above_them():
         "neural_sde_plots",
         "notebooks",
         "summary",
+        "profiles",
         "reproduce",
     ]
     modules = {file.stem for file in (ROOT / "dmlmc").glob("*.py")} - {"__init__"}

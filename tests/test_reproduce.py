@@ -181,8 +181,9 @@ def test_two_notebooks_at_once_run_side_by_side(project, capfd):
     assert capfd.readouterr().out.count("up to date") == 3
 
 
-KILLED = """import pathlib, sys
+KILLED = """import pathlib, signal, sys
 from dmlmc import reproduce
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background is born without
 reproduce.NOTEBOOKS = pathlib.Path(sys.argv[1])
 sys.exit(reproduce.main(["--profile", "quick", "--at-once", "1", *sys.argv[2:]]))"""
 
