@@ -223,20 +223,7 @@ def broken(estimate=lambda params: (params, ()), **fields):
             "optimiser must .* works with gradients and params alone, .* missing",
         ),
         ({"estimator": broken(init=None)}, TypeError, r"estimator.init must be a function of \(params\), got None"),
-        ({"estimator": broken(work=3)}, TypeError, r"estimator.work must be a function of \(step\), got 3"),
-        ({"estimator": broken(span=lambda step: "a")}, TypeError, "estimator.span must be a sequence of real numbers"),
-        (
-            {"estimator": broken(span=lambda step: step[:2])},
-            ValueError,
-            "estimator.span must return one number per step",
-        ),
         ({"estimator": broken(lambda params: params)}, TypeError, r"must return a pair \(grads, state\), got"),
-        ({"estimator": broken(lambda params: (None, ()))}, ValueError, "grads must be like the float arrays of params"),
-        (
-            {"estimator": broken(lambda params: (params, 1))},
-            ValueError,
-            "state must be like the state of the step before",
-        ),
     ],
 )
 def test_bad_arguments_are_named(options, error, message):

@@ -5,9 +5,8 @@ from functools import partial
 import jax
 
 import dmlmc
-from dmlmc.estimators import _mean_gradient
 from dmlmc.timing import chain_seconds, in_turn, method_seconds, seconds_ratio
-from tests.benchmarks import problem
+from tests.benchmarks import peers, problem
 
 
 def measure(max_level, level0_samples):
@@ -33,18 +32,12 @@ def chain(level=3):
 def parts(max_level, level0_samples):
     """Where an MLMC gradient spends its seconds: in all, each level alone, and the noise of all levels alone."""
     plan = dmlmc.plan(problem.RATES, max_level, level0_samples=level0_samples)
-    gradients = [
-        _mean_gradient(partial(problem.LOSS.differences, level=level), problem.LOSS, level, samples)
-        for level, samples in enumerate(plan.samples)
-    ]
+    gradients = [peers.ours(problem.LOSS, level, samples, coupled=True) for level, samples in enumerate(plan.samples)]
 
     def noise(leaves, key):
         return [problem.LOSS.batch(jax.random.split(key, samples), level) for level, samples in enumerate(plan.samples)]
 
-    def all_levels(params, key):
-        return [gradient(params, key) for gradient in gradients]
-
-    functions = {"all levels": problem.of_leaves(all_levels), "noise": noise}
+    functions = {"all levels": problem.of_leaves(problem.together(gradients)), "noise": noise}
     functions |= {f"level {level}": problem.of_leaves(gradient) for level, gradient in enumerate(gradients)}
     programs = {
         name: problem.compiled(function, problem.LEAVES, problem.KEY)[0] for name, function in functions.items()

@@ -26,3 +26,8 @@ def compiled(function, *arguments):
 def of_leaves(gradient):
     """A function of parameters and a key, as one of plain arrays, which can be compiled ahead of its use."""
     return lambda leaves, key: eqx.filter(gradient(eqx.combine(leaves, STATIC), key), eqx.is_inexact_array)
+
+
+def together(gradients):
+    """Several gradients as one function."""
+    return lambda params, key: [gradient(params, key) for gradient in gradients]
