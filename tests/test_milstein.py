@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dmlmc.milstein import Milstein, _without_repeats
+from dmlmc.milstein import Milstein, _economical
 
 
 def activations(function, *arguments):
@@ -12,8 +12,8 @@ def activations(function, *arguments):
     return str(jax.make_jaxpr(function)(*arguments)).count("= tanh ")
 
 
-def fields(activation):
-    """A drift and a diffusion matrix that call the same network, and its weights."""
+def fields(activation, noises=3):
+    """A drift and a diffusion matrix that call the same network."""
     weights = jax.random.normal(jax.random.key(0), (3, 2, 2))
 
     def network(y):
@@ -21,7 +21,7 @@ def fields(activation):
 
     return (
         lambda t, y, args: network(y) - y,
-        lambda t, y, args: jnp.outer(network(y), jnp.array([1.0, 2.0, t])),
+        lambda t, y, args: jnp.outer(network(y), jnp.array([1.0, 2.0, t])[:noises]),
     )
 
 
@@ -38,7 +38,7 @@ def test_a_network_that_drift_and_diffusion_share_is_evaluated_once():
 
     y = jnp.array([0.3, -0.4])
     assert activations(both, y) == 2
-    merged = _without_repeats(both, y)
+    merged = _economical(both, y)
     assert activations(merged, y) == 1
     for found, expected in zip(jax.tree.leaves(merged(2 * y)), jax.tree.leaves(both(2 * y)), strict=True):
         np.testing.assert_array_equal(found, expected)
@@ -52,15 +52,44 @@ def test_what_only_looks_alike_is_kept():
         lambda y: (jnp.tanh(y), jnp.tanh(y + 1e-3), y, 1.0),
         lambda y: (jax.nn.relu(y), jax.nn.relu(y), jax.nn.softplus(-y)),
     ):
-        found, expected = _without_repeats(function, y)(y), function(y)
+        found, expected = _economical(function, y)(y), function(y)
         for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             np.testing.assert_array_equal(one, other)
 
 
+def test_a_network_mapped_over_paths_is_never_transposed():
+    layers = jax.random.normal(jax.random.key(0), (3, 4, 4))
+
+    def network(y):
+        for matrix in layers:
+            y = jnp.tanh(matrix @ y + matrix[0])
+        return y
+
+    def mapped(function):
+        return str(jax.make_jaxpr(jax.vmap(function))(jnp.ones((5, 4)))).count("= transpose[")
+
+    y = jnp.arange(4.0)
+    assert mapped(network) == len(layers) and mapped(_economical(network, y)) == 0
+    np.testing.assert_allclose(_economical(network, y)(y), network(y), rtol=1e-6)
+
+
+def test_products_of_another_kind_keep_their_order():
+    matrix, y = jnp.arange(6.0).reshape(2, 3), jnp.array([0.3, -0.4, 2.0])
+    for function in (
+        lambda y: y @ matrix.T,
+        lambda y: matrix @ jnp.stack([y, -y], axis=1),
+        lambda y: jnp.einsum("ij,ij->i", matrix, jnp.stack([y, -y])),
+        lambda y: jnp.dot(matrix, y, precision=("high", "default")),
+        lambda y: jax.lax.dot_general(matrix, y, (((1,), (0,)), ((), ())), "F32_F32_F32"),
+    ):
+        assert str(jax.make_jaxpr(_economical(function, y))(y)) == str(jax.make_jaxpr(function)(y))
+
+
+@pytest.mark.parametrize("noises", [1, 3])
 @pytest.mark.parametrize("activation", [jnp.tanh, jax.nn.softplus, jax.nn.silu], ids=lambda f: f.__name__)
-def test_step_and_its_gradient_are_those_of_diffrax(x64, activation):
-    drift, diffusion = fields(activation)
-    y, increment = jnp.array([0.3, -0.4]), jnp.array([0.2, -0.1, 0.4])
+def test_step_and_its_gradient_are_those_of_diffrax(x64, activation, noises):
+    drift, diffusion = fields(activation, noises)
+    y, increment = jnp.array([0.3, -0.4]), jnp.array([0.2, -0.1, 0.4])[:noises]
 
     def ours_and_theirs(y, increment):
         return [step(solver, y, drift, diffusion, increment) for solver in (Milstein(), diffrax.ItoMilstein())]
