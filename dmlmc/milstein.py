@@ -56,23 +56,34 @@ def _economical(function: Callable[[Any], Any], y: Any) -> Callable[[Any], Any]:
         except TypeError:  # parameters that cannot be compared
             twin = eqn.outvars
         if twin is eqn.outvars:
-            kept.append(_vector_first(eqn.replace(invars=inputs)))
+            kept += _row_first(eqn.replace(invars=inputs))
         stands_for.update(zip(eqn.outvars, twin, strict=True))
     outputs = [v if isinstance(v, Literal) else stands_for.get(v, v) for v in closed.jaxpr.outvars]
     merged = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr.replace(eqns=kept, outvars=outputs), closed.consts))
     return lambda y: jax.tree.unflatten(jax.tree.structure(shape), merged(y))
 
 
-def _vector_first(eqn: JaxprEqn) -> JaxprEqn:
-    """``matrix @ vector``, the way a network's layer is usually written, as the product of vector and matrix.
+def _row_first(eqn: JaxprEqn) -> list[JaxprEqn]:
+    """``matrix @ vector``, the way a network's layer is usually written, as the product of a row with the matrix.
 
     Mapped over paths, the first has the paths in its last axis and the next operation moves them to the front, a
-    transpose in every layer and again in its gradient. The second has them in front from the start.
+    transpose in every layer and again in its gradient. The second has them in front from the start. That a row is a
+    matrix of one row lets XLA take the same fast routine for the gradient of the weights as for the product.
     """
-    if eqn.primitive is not jax.lax.dot_general_p or [jnp.ndim(v.aval) for v in eqn.invars] != [2, 1]:
-        return eqn
+    if eqn.primitive is not jax.lax.dot_general_p or [getattr(v.aval, "ndim", None) for v in eqn.invars] != [2, 1]:
+        return [eqn]
     if eqn.params["precision"] is not None:  # it may speak of the first factor and the second
-        return eqn
-    (of_matrix, of_vector), batch = eqn.params["dimension_numbers"]
-    swapped = eqn.params | {"dimension_numbers": ((of_vector, of_matrix), batch)}
-    return eqn.replace(invars=eqn.invars[::-1], params=swapped)
+        return [eqn]
+    ((of_matrix,), _), batch = eqn.params["dimension_numbers"]
+
+    def product(matrix, vector):
+        swapped = eqn.params | {"dimension_numbers": (((1,), (of_matrix,)), batch)}
+        return jax.lax.dot_general_p.bind(vector.reshape(1, -1), matrix, **swapped).reshape(-1)
+
+    made = jax.make_jaxpr(product)(*(v.aval for v in eqn.invars)).jaxpr
+    names = dict(zip([*made.invars, *made.outvars], [*eqn.invars, *eqn.outvars], strict=True))
+
+    def renamed(variables):
+        return [names.get(v, v) for v in variables]
+
+    return [part.replace(invars=renamed(part.invars), outvars=renamed(part.outvars)) for part in made.eqns]
