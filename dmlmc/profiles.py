@@ -52,7 +52,7 @@ PAPER: dict[str, dict[str, Any]] = {
     "04_wall_clock": {
         "profile": "paper",
         "levels": [2, 4, 6],
-        "repeats": 15,
+        "repeats": 45,
         "output": "../figures",
     },
     "05_your_own_sde": {

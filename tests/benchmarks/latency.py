@@ -9,9 +9,9 @@ from dmlmc.timing import chain_seconds, in_turn, method_seconds, seconds_ratio
 from tests.benchmarks import peers, problem
 
 
-def measure(max_level, level0_samples):
+def measure(max_level, level0_samples, repeats):
     """The methods at one l_max: their table as records, and the ratios to look at."""
-    table = method_seconds(problem.LOSS, problem.PARAMS, problem.RATES, max_level, level0_samples)
+    table = method_seconds(problem.LOSS, problem.PARAMS, problem.RATES, max_level, level0_samples, repeats=repeats)
     predicted = table.set_index("method").predicted
     entry = {"methods": table.to_dict("records")}
     for name, over, under in (
