@@ -73,6 +73,16 @@ def test_a_network_mapped_over_paths_is_never_transposed():
     np.testing.assert_allclose(_economical(network, y)(y), network(y), rtol=1e-6)
 
 
+def test_a_product_may_sum_over_either_axis_of_the_matrix():
+    matrix, y = jnp.arange(12.0).reshape(4, 3), jnp.array([0.3, -0.4, 2.0, 1.0])
+
+    def product(y):
+        return jax.lax.dot_general(matrix, y, (((0,), (0,)), ((), ())))
+
+    np.testing.assert_allclose(_economical(product, y)(y), product(y), rtol=1e-6)
+    assert str(jax.make_jaxpr(_economical(product, y))(y)) != str(jax.make_jaxpr(product)(y))
+
+
 def test_products_of_another_kind_keep_their_order():
     matrix, y = jnp.arange(6.0).reshape(2, 3), jnp.array([0.3, -0.4, 2.0])
     for function in (
