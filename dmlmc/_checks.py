@@ -57,7 +57,7 @@ def integer(name: str, value, *, minimum: int, maximum: int | None = None) -> in
 
 def positive_integers(name: str, values, *, length: int | None = None) -> tuple[int, ...]:
     """A tuple of integers >= 1, of a given length if one is asked for."""
-    if isinstance(values, str | Set | Mapping) or not np.iterable(values):
+    if isinstance(values, str | bytes | Set | Mapping) or not np.iterable(values):
         raise TypeError(f"{name} must be a sequence with one integer per level, got {values!r}.")
     values = tuple(values)
     if not values or (length is not None and len(values) != length):

@@ -192,6 +192,7 @@ def test_bad_arguments_of_plan_are_named(paper_rates, arguments, error, message)
     [
         (lambda plan: dmlmc.Plan((1, 1, 1), (1,), (1,)), TypeError, "rates must be a dmlmc.Rates"),
         (lambda plan: dmlmc.Plan(plan.rates, (), ()), ValueError, "Plan: samples needs at least one entry"),
+        (lambda plan: dmlmc.Plan(plan.rates, b"\x01", (1,)), TypeError, "^Plan: samples must be a sequence with one"),
         (lambda plan: dmlmc.Plan(plan.rates, (1,), (0,)), ValueError, r"Plan: periods\[0\] must be at least 1"),
         (lambda plan: dmlmc.Plan(plan.rates, (1, 1), (1,)), ValueError, "Plan: periods needs 2 entries"),
         (
