@@ -69,7 +69,10 @@ def literal(text: str) -> Any:
 
 
 def fingerprint(notebook: Path, parameters: dict[str, Any]) -> str:
-    """A hash of all that decides what a run computes: the notebook's code, the package, the parameters and the lock."""
+    """A hash of all that decides what a run computes: the notebook's code, its parameters, the package and the lock.
+
+    A notebook that reads files names them in its parameter ``reads``, relative to itself. Their contents count, too.
+    """
     import nbformat
 
     code = [cell.source for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"]
@@ -77,6 +80,9 @@ def fingerprint(notebook: Path, parameters: dict[str, Any]) -> str:
     for file in [*sorted(PACKAGE.glob("*.py")), LOCK]:
         if file.name not in MACHINERY and file.exists():
             digest.update(f"\0{file.name}\0".encode() + file.read_bytes())
+    for name in (defaults(notebook) | parameters).get("reads", []):
+        file = notebook.parent / name
+        digest.update(f"\0{name}\0".encode() + (file.read_bytes() if file.exists() else b"missing"))
     return digest.hexdigest()
 
 

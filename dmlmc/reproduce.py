@@ -1,8 +1,9 @@
 """Run the notebooks headlessly, in order: ``python -m dmlmc.reproduce --profile paper``.
 
 Executed copies go to ``notebooks/executed/<profile>/``, figures and their data to ``figures/`` or ``figures/quick/``.
-A notebook whose code, package, parameters and lock are those of its last finished run is skipped. Any parameter of a
-notebook can be set, as in ``--seeds 3 --max-level 4``; it goes to every selected notebook that has it.
+A notebook is skipped if nothing changed since its last finished run: its code, its parameters, the files it reads, the
+package and the lock. Any parameter of a notebook can be set, as in ``--seeds 3 --max-level 4``; it goes to every
+selected notebook that has it.
 """
 
 import argparse

@@ -30,6 +30,16 @@ def test_the_paper_profile_sets_parameters_that_the_notebook_has(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_reads_only_the_files_that_it_declares(path):
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    code = "\n".join(cell.source for cell in cells if "parameters" not in cell.metadata.get("tags", []))
+    opened = re.findall(r"(?:read_\w+|open|load\w*)\((?!\))", code)
+    declared = notebooks.defaults(path).get("reads", [])
+    assert "../" not in code and len(opened) == len(declared) == code.count("reads[")
+    assert all((path.parent / name).exists() for name in declared)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_has_more_prose_than_code(path):
     cells = nbformat.read(path, as_version=4).cells
     words = sum(len(cell.source.split()) for cell in cells if cell.cell_type == "markdown")

@@ -130,6 +130,24 @@ def test_the_package_is_part_of_the_fingerprint_and_the_machinery_is_not(project
     assert fingerprint() != first
 
 
+def test_a_notebook_is_out_of_date_when_a_file_it_reads_changes(project):
+    read = project.parent / "figures" / "data" / "read.csv"
+    notebook(project, "08_reads", "print(open(reads[0]).read())", parameters='reads = ["../figures/data/read.csv"]')
+
+    def states():
+        return {job.name: job.last_run() is not None for job in reproduce.jobs("quick")}
+
+    write(read, "first")
+    assert reproduce.main(["--profile", "quick"]) == 0
+    assert states() == {"07_small": True, "08_reads": True}
+    write(read, "second")
+    assert states() == {"07_small": True, "08_reads": False}
+    write(read, "first")
+    assert states()["08_reads"]
+    read.unlink()
+    assert not states()["08_reads"]
+
+
 def refusal(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         reproduce.main(arguments)
