@@ -41,19 +41,19 @@ Measure its rates
 from importlib.metadata import version
 
 from dmlmc.allocation import Allocation, optimal_allocation
-from dmlmc.calibration import CheckList, calibrate, check_list
-from dmlmc.checkpoint import CheckpointError
+from dmlmc.calibration.checklist import CheckList, calibrate, check_list
+from dmlmc.calibration.fits import fit_rates
+from dmlmc.calibration.levels import Measurement, measure_levels
+from dmlmc.calibration.timing import level_seconds
 from dmlmc.devices import mesh
-from dmlmc.diagnostics import Measurement, measure_levels
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import MultilevelLoss, QuadraticLoss, mean_loss
-from dmlmc.rate_fits import fit_rates
 from dmlmc.rates import Rates
 from dmlmc.schedule import Plan, mean_span, plan, sum_of_spans
 from dmlmc.sde import SDELoss
-from dmlmc.timing import level_seconds
-from dmlmc.training import DivergenceError, train
-from dmlmc.trajectory import iterates
+from dmlmc.training.checkpoint import CheckpointError
+from dmlmc.training.iterates import iterates
+from dmlmc.training.loop import DivergenceError, train
 
 __version__ = version("dmlmc")
 __all__ = [

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmlmc._checks import positive, positive_reals
+from dmlmc._internal.checks import positive, positive_reals
 
 
 class Allocation(NamedTuple):

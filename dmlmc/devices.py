@@ -10,7 +10,7 @@ import jax.random as jr
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dmlmc._checks import integer
+from dmlmc._internal.checks import integer
 
 SAMPLES, SEEDS = "samples", "seeds"
 WHOLE = PartitionSpec()

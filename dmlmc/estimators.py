@@ -13,8 +13,8 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from dmlmc._array_checks import alike, parameters, random_key, returned, step_index
-from dmlmc._checks import function, instance, integer, numbers, positive
+from dmlmc._internal.array_checks import alike, parameters, random_key, returned, step_index
+from dmlmc._internal.checks import function, instance, integer, numbers, positive
 from dmlmc.devices import SAMPLES, WHOLE, check_mesh, devices_sharing
 from dmlmc.losses import MultilevelLoss
 from dmlmc.schedule import Plan, level_cost

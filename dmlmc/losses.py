@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jax import Array
 
-from dmlmc._array_checks import random_key, returned
-from dmlmc._checks import instance, integer, positive
+from dmlmc._internal.array_checks import random_key, returned
+from dmlmc._internal.checks import instance, integer, positive
 from dmlmc.rates import Rates
 
 

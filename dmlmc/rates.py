@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import dataclass
 
-from dmlmc._checks import real
+from dmlmc._internal.checks import real
 
 
 @dataclass(frozen=True)

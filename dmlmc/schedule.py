@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from dmlmc import _checks
+from dmlmc._internal import checks
 from dmlmc.rates import Rates
 
 
@@ -22,7 +22,7 @@ def level_cost(level: int, c: float) -> float:
     >>> level_cost(6, 1.0)
     64.0
     """
-    return _checks.power_of_two(f"level_cost: level = {level} and c = {c:g}", c * level)
+    return checks.power_of_two(f"level_cost: level = {level} and c = {c:g}", c * level)
 
 
 def pair_cost(level: int, c: float) -> float:
@@ -58,12 +58,12 @@ class Plan:
     periods: tuple[int, ...]
 
     def __post_init__(self):
-        _checks.instance("Plan: rates", self.rates, Rates)
-        object.__setattr__(self, "samples", _checks.positive_integers("Plan: samples", self.samples))
-        periods = _checks.positive_integers("Plan: periods", self.periods, length=len(self.samples))
+        checks.instance("Plan: rates", self.rates, Rates)
+        object.__setattr__(self, "samples", checks.positive_integers("Plan: samples", self.samples))
+        periods = checks.positive_integers("Plan: periods", self.periods, length=len(self.samples))
         object.__setattr__(self, "periods", periods)
         c, top = self.rates.c, self.max_level
-        _checks.power_of_two(f"Plan: max_level = {top} and c = {c:g}", c * top)
+        checks.power_of_two(f"Plan: max_level = {top} and c = {c:g}", c * top)
 
     @property
     def max_level(self) -> int:
@@ -76,24 +76,24 @@ class Plan:
 
     def due_levels(self, step: int) -> tuple[int, ...]:
         """The levels refreshed at a step, coarsest first."""
-        step = _checks.integer("Plan.due_levels: step", step, minimum=0)
+        step = checks.integer("Plan.due_levels: step", step, minimum=0)
         return tuple(level for level, period in enumerate(self.periods) if step % period == 0)
 
     def last_refresh(self, level: int, step: int) -> int:
         """The paper's tau_l(t): the latest step, at most ``step``, at which ``level`` was refreshed."""
-        level = _checks.integer("Plan.last_refresh: level", level, minimum=0, maximum=self.max_level)
-        step = _checks.integer("Plan.last_refresh: step", step, minimum=0)
+        level = checks.integer("Plan.last_refresh: level", level, minimum=0, maximum=self.max_level)
+        step = checks.integer("Plan.last_refresh: step", step, minimum=0)
         return step - step % self.periods[level]
 
     def work(self, step):
         """Work of one step (a float), or of each of an array of steps: that of all samples of all levels due."""
-        steps = _checks.step_or_steps("Plan.work: step", step)
+        steps = checks.step_or_steps("Plan.work: step", step)
         total = sum(_due(steps, p) * (n * pair_cost(l, self.rates.c)) for l, n, p in self._levels())
         return total if steps.ndim else float(total)
 
     def span(self, step):
         """Span of one step (a float), or of each of an array of steps: that of the highest level due."""
-        steps = _checks.step_or_steps("Plan.span: step", step)
+        steps = checks.step_or_steps("Plan.span: step", step)
         highest = np.max([_due(steps, p) * level_cost(l, self.rates.c) for l, _, p in self._levels()], axis=0)
         return highest if steps.ndim else float(highest)
 
@@ -133,7 +133,7 @@ class Plan:
         """Variance of the MLMC gradient, ``sum V_l / N_l``; V_l defaults to ``2^(-b l)``, Assumption 2 with M = 1."""
         values = 2.0 ** (-self.rates.b * np.arange(len(self.samples)))
         if variances is not None:
-            values = _checks.positive_reals("Plan.variance: variances", variances, length=len(self.samples))
+            values = checks.positive_reals("Plan.variance: variances", variances, length=len(self.samples))
         return float(np.sum(values / np.asarray(self.samples)))
 
     def naive_samples(self, variances: Sequence[float] | None = None, naive_variance: float | None = None) -> int:
@@ -147,7 +147,7 @@ class Plan:
         """
         variance = self.variance(variances)
         given = (1.0 if variances is None else variances[0]) if naive_variance is None else naive_variance
-        return _ceil(_checks.positive("Plan.naive_samples: naive_variance", given) / variance)
+        return _ceil(checks.positive("Plan.naive_samples: naive_variance", given) / variance)
 
     def _levels(self):
         return zip(range(len(self.samples)), self.samples, self.periods, strict=True)
@@ -175,30 +175,30 @@ def plan(
     >>> plan(Rates(b=1.8, c=1.0, d=1.0), max_level=2, samples=[40, 9, 2], periods=[1, 3, 5])
     Plan(rates=Rates(b=1.8, c=1.0, d=1.0), samples=(40, 9, 2), periods=(1, 3, 5))
     """
-    _checks.instance("plan: rates", rates, Rates)
-    max_level = _checks.integer("plan: max_level", max_level, minimum=0)
+    checks.instance("plan: rates", rates, Rates)
+    max_level = checks.integer("plan: max_level", max_level, minimum=0)
     if (samples is None) == (level0_samples is None):
         given = f"samples={samples!r} and level0_samples={level0_samples!r}"
         raise ValueError(f"plan: give exactly one of samples (N, or N_l per level) and level0_samples, got {given}.")
     weights = [2.0 ** (-(rates.b + rates.c) * level / 2) for level in range(max_level + 1)]
     if level0_samples is not None:
-        level0_samples = _checks.integer("plan: level0_samples", level0_samples, minimum=1)
+        level0_samples = checks.integer("plan: level0_samples", level0_samples, minimum=1)
         counts = tuple(_ceil(level0_samples * weight) for weight in weights)
     elif not np.iterable(samples):
-        effective = _checks.positive("plan: samples", samples)
+        effective = checks.positive("plan: samples", samples)
         counts = tuple(_ceil(effective * weight / sum(weights)) for weight in weights)
     else:
-        counts = _checks.positive_integers("plan: samples", samples, length=max_level + 1)
+        counts = checks.positive_integers("plan: samples", samples, length=max_level + 1)
     if periods is None:
         top = f"plan: max_level = {max_level} and d = {rates.d:g}"
-        exact = (_checks.power_of_two(top, rates.d * level) for level in range(max_level + 1))
+        exact = (checks.power_of_two(top, rates.d * level) for level in range(max_level + 1))
         periods = [math.floor(value * (1 + 1e-12)) for value in exact]  # see _ceil
-    return Plan(rates, counts, _checks.positive_integers("plan: periods", periods, length=max_level + 1))
+    return Plan(rates, counts, checks.positive_integers("plan: periods", periods, length=max_level + 1))
 
 
 def cumulative(per_step, steps: int) -> np.ndarray:
     """Running total of a per-step cost such as ``plan.span`` after 0, 1, ..., ``steps`` steps."""
-    every = np.arange(_checks.integer("cumulative: steps", steps, minimum=0))
+    every = np.arange(checks.integer("cumulative: steps", steps, minimum=0))
     return np.concatenate([[0.0], np.cumsum(np.broadcast_to(per_step(every), every.shape))])
 
 
@@ -212,10 +212,10 @@ def sum_of_spans(rates: Rates, max_level: int) -> float:
     >>> sum_of_spans(Rates(b=1.8, c=1.0, d=1.0), 6)
     7.0
     """
-    _checks.instance("sum_of_spans: rates", rates, Rates)
-    max_level = _checks.integer("sum_of_spans: max_level", max_level, minimum=0)
+    checks.instance("sum_of_spans: rates", rates, Rates)
+    max_level = checks.integer("sum_of_spans: max_level", max_level, minimum=0)
     excess = rates.c - rates.d
-    _checks.power_of_two(f"sum_of_spans: max_level = {max_level} and c - d = {excess:g}", excess * (max_level + 1))
+    checks.power_of_two(f"sum_of_spans: max_level = {max_level} and c - d = {excess:g}", excess * (max_level + 1))
     if excess == 0:
         return float(max_level + 1)
     return math.expm1(math.log(2) * excess * (max_level + 1)) / math.expm1(math.log(2) * excess)
@@ -230,14 +230,14 @@ def mean_span(rates: Rates, max_level: int) -> float:
     >>> mean_span(Rates(b=1.8, c=1.0, d=1.0), 6)
     4.0
     """
-    _checks.instance("mean_span: rates", rates, Rates)
-    max_level = _checks.integer("mean_span: max_level", max_level, minimum=0)
+    checks.instance("mean_span: rates", rates, Rates)
+    max_level = checks.integer("mean_span: max_level", max_level, minimum=0)
     if rates.d != int(rates.d):
         raise ValueError(
             f"mean_span: the closed form needs an integer d, got d = {rates.d}; plan(...).mean_span() counts any d."
         )
     excess = rates.c - rates.d
-    top = _checks.power_of_two(f"mean_span: max_level = {max_level} and c - d = {excess:g}", excess * max_level)
+    top = checks.power_of_two(f"mean_span: max_level = {max_level} and c - d = {excess:g}", excess * max_level)
     return (1 - 2.0**-rates.d) * sum_of_spans(rates, max_level - 1) + top if max_level else top
 
 

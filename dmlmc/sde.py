@@ -10,8 +10,8 @@ import numpy as np
 from jax import Array
 
 from dmlmc import brownian
-from dmlmc._array_checks import random_key, returned
-from dmlmc._checks import function, integer, numbers, positive
+from dmlmc._internal.array_checks import random_key, returned
+from dmlmc._internal.checks import function, integer, numbers, positive
 from dmlmc.losses import MultilevelLoss
 from dmlmc.milstein import Milstein
 

@@ -33,6 +33,12 @@ count. Text is not mutated: it is the wording of messages.
 """
 
 
+def own_tests(module: str) -> tuple[str, str]:
+    """The file with the doctests of a module and the one with its tests, which stands in the same room of tests/."""
+    room, _, name = module.removeprefix("dmlmc.").rpartition(".")
+    return str(Path("dmlmc", room, f"{name}.py")), str(Path("tests", room, f"test_{name}.py"))
+
+
 class OwnTests(PytestRunner):
     """The tests of a mutant's own module, the fastest first."""
 
@@ -48,8 +54,8 @@ class OwnTests(PytestRunner):
         # Programs of the unchanged code are read from the cache, but two mutants writing to it would read halves.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)
         if mutant_name:
-            module = mutant_name.split(".")[1]
-            tests = [test for test in tests if test.startswith((f"tests/test_{module}.py", f"dmlmc/{module}.py"))]
+            own = own_tests(mutant_name.rpartition(".")[0])
+            tests = [test for test in tests if test.startswith(own)]
             tests.sort(key=state().duration_by_test.get)
         return super().run_tests(mutant_name=mutant_name, tests=tests)
 

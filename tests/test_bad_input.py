@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import dmlmc
-from tests.problems import neural_loss
+from tests.helpers.problems import neural_loss
 
 RATES = dmlmc.Rates(1.8, 1.0, 1.0)
 PLAN = dmlmc.plan(RATES, 2, samples=[8, 4, 2])

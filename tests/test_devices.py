@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 import dmlmc
 from dmlmc.estimators import _slots
-from tests.device_runs import ESTIMATORS, LOSS
+from tests.helpers.device_runs import ESTIMATORS, LOSS
 
 ROOT = Path(__file__).parent.parent
 TIMEOUT = 300  # seconds; what is run here takes about 30 on one core
@@ -24,7 +24,7 @@ TIMEOUT = 300  # seconds; what is run here takes about 30 on one core
 
 def start(devices, *arguments):
     options = {"JAX_NUM_CPU_DEVICES": str(devices), "JAX_ENABLE_X64": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    command = [sys.executable, "-m", "tests.device_runs", *map(str, arguments)]
+    command = [sys.executable, "-m", "tests.helpers.device_runs", *map(str, arguments)]
     kept = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_PLATFORMS")}
     environment = {**kept, **options, "JAX_PLATFORMS": "cpu"}
     return subprocess.Popen(

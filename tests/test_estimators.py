@@ -8,7 +8,7 @@ from jax.extend.core import jaxprs_in_params
 
 import dmlmc
 from dmlmc.estimators import check_estimator
-from tests.problems import neural_loss, neural_params
+from tests.helpers.problems import neural_loss, neural_params
 
 
 class Spy(dmlmc.MultilevelLoss):

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from dmlmc import reproduce
-from tests import chromium
+from dmlmc.reproduce import __main__ as reproduce
+from tests.helpers import chromium
 
 pytestmark = [
     pytest.mark.skipif("DMLMC_LAB" not in os.environ, reason="JupyterLab in a browser: make test-lab"),

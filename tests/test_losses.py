@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dmlmc
-from tests.problems import neural_loss, neural_params
+from tests.helpers.problems import neural_loss, neural_params
 
 
 def quadratic(b=1.8, d=1.0, dimension=3):

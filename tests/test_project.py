@@ -1,5 +1,6 @@
 """The repo around the library: pins that agree, clean code, a Makefile and a README that keep their word."""
 
+import ast
 import importlib.metadata
 import inspect
 import json
@@ -70,62 +71,66 @@ def test_code_is_clean(command):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+PACKAGE = ROOT / "dmlmc"
+MODULES = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in sorted(PACKAGE.rglob("*.py"))}
+# Imports point one way, from later to earlier. The files beside __init__.py are the method.
+ROOMS = ("_internal", "method", "training", "calibration", "experiments", "reproduce")
+NO_JAX = ("dmlmc.rates", "dmlmc.schedule", "dmlmc.allocation")  # what theory may use of the method
+
+
+def room(module):
+    first = module.split(".")[1]
+    return first if (PACKAGE / first).is_dir() else "method"
+
+
+def imports(module):
+    """Every module that a file imports, wherever the statement stands; of dmlmc the module, not the name in it."""
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: imports are absolute"
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (inner & set(MODULES)) or {node.module}
+    return found
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if not module.endswith("__init__")])
+def test_imports_point_one_way(module):
+    here = room(module)
+    ours = {name for name in imports(module) if name.startswith("dmlmc.")}
+    if here == "theory":
+        assert all(room(name) in ("_internal", "theory") or name in NO_JAX for name in ours), ours
+    else:
+        allowed = ROOMS[: ROOMS.index(here) + 1] + (("theory",) if here in ("experiments", "reproduce") else ())
+        assert all(room(name) in allowed for name in ours), ours
+    assert "dmlmc" not in imports(module), "import from the module that defines a name"
+
+
+@pytest.mark.parametrize(
+    ("package", "where"),
+    [
+        ("matplotlib", "experiments.plots"),
+        ("seaborn", "experiments.plots"),
+        ("ipywidgets", "experiments.plots"),
+        ("papermill", "reproduce"),
+        ("nbformat", "reproduce"),
+    ],
+)
+def test_what_the_library_does_not_need_is_imported_in_one_room(package, where):
+    users = {module for module in MODULES if package in {name.split(".")[0] for name in imports(module)}}
+    assert users and all(user.startswith(f"dmlmc.{where}.") for user in users)
+
+
+def test_the_theory_needs_no_jax():
+    for module in [*NO_JAX, *(name for name in MODULES if room(name) == "theory")]:
+        assert not {name.split(".")[0] for name in imports(module)} & {"jax", "equinox", "diffrax", "optax"}, module
+
+
 def test_the_library_names_no_device():
-    for file in (ROOT / "dmlmc").glob("*.py"):
+    for file in MODULES.values():
         assert not re.search(r"""["'](cpu|gpu|cuda|tpu|metal)["']""", file.read_text()), file
-
-
-def test_modules_import_only_what_stands_above_them():
-    order = [
-        "_checks",
-        "_array_checks",
-        "_files",
-        "rates",
-        "allocation",
-        "schedule",
-        "scaling",
-        "theory",
-        "staleness",
-        "quadratic",
-        "complexity",
-    ]
-    order += ["proof", "brownian", "losses", "milstein", "sde"]
-    order += [
-        "black_scholes",
-        "hedging",
-        "checkpoint",
-        "devices",
-        "estimators",
-        "trajectory",
-        "diagnostics",
-        "rate_fits",
-        "calibration",
-        "program",
-        "training",
-        "theory_experiments",
-        "comparison",
-        "timing",
-        "neural_sde",
-        "sweeps",
-        "momentum",
-        "plots",
-        "widgets",
-        "explorer",
-        "diagnostic_plots",
-        "theory_plots",
-        "neural_sde_plots",
-        "notebooks",
-        "summary",
-        "profiles",
-        "reproduce",
-    ]
-    modules = {file.stem for file in (ROOT / "dmlmc").glob("*.py")} - {"__init__"}
-    assert modules == set(order)
-    for position, name in enumerate(order):
-        text = (ROOT / "dmlmc" / f"{name}.py").read_text()
-        imported = set(re.findall(r"^from dmlmc\.(\w+) import", text, re.M))
-        imported |= {part for line in re.findall(r"^from dmlmc import (.+)", text, re.M) for part in line.split(", ")}
-        assert imported <= set(order[:position]), name
 
 
 def test_help_is_a_table_of_contents_and_every_docstring_explains_its_arguments_and_has_an_example():

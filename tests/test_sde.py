@@ -7,7 +7,7 @@ import pytest
 
 import dmlmc
 from dmlmc import brownian
-from tests.problems import StoredPath, neural_loss, neural_params
+from tests.helpers.problems import StoredPath, neural_loss, neural_params
 
 SOLVERS = [
     diffrax.ItoMilstein(),

@@ -12,8 +12,8 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from dmlmc._files import write
-from dmlmc.timing import in_turn
+from dmlmc._internal.files import write
+from dmlmc.calibration.timing import in_turn
 from tests.benchmarks import latency, peers, problem, torch_peer
 
 OUTPUT = Path(__file__).parents[2] / "figures" / "data" / "benchmarks.json"

@@ -5,7 +5,7 @@ from functools import partial
 import jax
 
 import dmlmc
-from dmlmc.timing import chain_seconds, in_turn, method_seconds, seconds_ratio
+from dmlmc.calibration.timing import chain_seconds, in_turn, method_seconds, seconds_ratio
 from tests.benchmarks import peers, problem
 
 

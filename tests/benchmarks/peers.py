@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 
 import dmlmc
-from dmlmc import hedging
 from dmlmc.brownian import coarsen, path
+from dmlmc.calibration.timing import in_turn
 from dmlmc.estimators import _mean_gradient
-from dmlmc.timing import in_turn
+from dmlmc.experiments import hedging
 from tests.benchmarks import problem
 from tests.benchmarks.problem import KEY, LEAVES, LOSS, of_leaves
-from tests.problems import StoredPath
+from tests.helpers.problems import StoredPath
 
 
 def diffrax_losses(params, noises):

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 
 import dmlmc
-from dmlmc import hedging
+from dmlmc.experiments import hedging
 
 RATES = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
 LOSS = hedging.hedging_loss()

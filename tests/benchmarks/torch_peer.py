@@ -12,8 +12,8 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from dmlmc.calibration.timing import in_turn
 from dmlmc.estimators import _mean_gradient
-from dmlmc.timing import in_turn
 from tests.benchmarks import problem
 
 INSTALLED = importlib.util.find_spec("torchsde") is not None

@@ -1,0 +1,188 @@
+"""The multilevel user's check list for gradients, and rates measured for a plan in one call."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pandas as pd
+from jax import Array
+
+from dmlmc._internal.array_checks import parameters, random_key
+from dmlmc._internal.checks import instance, integer, positive, positive_reals
+from dmlmc.calibration.fits import FittedRates, fit_rates
+from dmlmc.calibration.levels import Measurement, measure_levels
+from dmlmc.losses import MultilevelLoss, mean_loss
+from dmlmc.rates import Rates
+from dmlmc.schedule import Plan, plan
+
+ROUNDING = 1e-4  # a rate this small is 0: exact levels have no scatter, and an interval as narrow as rounding errors
+HEAVY = 100.0  # a kurtosis above this needs ten thousand samples for a second moment to within a tenth
+
+
+@dataclass(frozen=True)
+class CheckList:
+    """What a user of multilevel gradients looks at before trusting them. ``print`` it.
+
+    ``table`` is that of the measurement, ``fitted`` the rates with intervals, ``plan`` what follows from them, or None.
+    ``dmlmc.check_list`` makes it, and ``dmlmc.calibrate``.
+
+    >>> from dmlmc import QuadraticLoss
+    >>> quadratic = QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
+    >>> _, report = calibrate(quadratic, jnp.ones(2), jr.key(0), 20_000, max_level=2, steps=[1, 2, 4])
+    >>> report.warnings(), report.plan.max_level, len(report.verdict())
+    ([], 2, 4)
+    """
+
+    table: pd.DataFrame
+    fitted: FittedRates
+    plan: Plan | None
+
+    def warnings(self) -> list[str]:
+        """What is wrong or doubtful, in words; empty if nothing is."""
+        found = []
+        for row in self.table.itertuples():
+            if row.kurtosis > row.samples / 2:
+                found.append(f"level {row.level}: one or two of {row.samples} samples make most of the second moment")
+            elif row.kurtosis > HEAVY:
+                error = 100 * math.sqrt((row.kurtosis - 1) / row.samples)
+                found.append(
+                    f"level {row.level}: kurtosis {row.kurtosis:.0f}, so {row.samples} samples give the second moment "
+                    f"to within {error:.0f}% at best"
+                )
+            if row.consistency > 3:
+                found.append(f"level {row.level}: sum does not telescope, off by {row.consistency:.1f} standard errors")
+        return found
+
+    def verdict(self) -> list[str]:
+        """Is MLMC worth it, is delay safe, and what plan follows."""
+        b, c, d = self.fitted
+        worth = "yes" if b.low > c.high + ROUNDING else "no" if b.high <= c.low + ROUNDING else "not decided"
+        safe = "yes" if d.low > ROUNDING else "no" if d.high <= ROUNDING else "not decided"
+        if d.low > c.high:
+            growth = "d > c, mean span is bounded"
+        elif d.high >= c.low:
+            growth = "d = c within its interval, mean span grows like l_max"
+        else:
+            growth = "d < c, mean span grows like 2^((c - d) l_max)"
+        lines = [f"MLMC worth it (b > c)?  {worth}", f"delay safe (d > 0)?     {safe}; {growth}"]
+        if self.plan is None:
+            return [*lines, "plan:                   none, the variance does not fall with the level"]
+        gain = self.plan.without_delay().mean_span() / self.plan.mean_span()
+        lines.append(f"plan:                   N_l {self.plan.samples}, periods {self.plan.periods}")
+        return [*lines, f"                        mean span {gain:.1f} times below MLMC's"]
+
+    def __str__(self) -> str:
+        shown = self.table[["level", "samples", "steps", "second_moment", "variance"]].copy()
+        shown["|mean|^2"] = self.table.squared_mean
+        for name in ("kurtosis", "smoothness", "mean_smoothness", "noise_floor", "consistency"):
+            shown[name] = self.table[name]
+        whole = ("level", "samples", "steps")
+        shown = shown.rename(columns=lambda name: name.replace("_", " "))
+        text = {name: shown[name].map("{:.0f}".format if name in whole else "{:.2g}".format) for name in shown}
+        rates = [f"{name} = {value}" for name, value in self.fitted._asdict().items()]
+        warnings = self.warnings() or ["no warnings: tails are moderate and the sum telescopes"]
+        return "\n".join([pd.DataFrame(text).to_string(index=False), "", ",  ".join(rates), *warnings, *self.verdict()])
+
+
+def check_list(measured: Measurement, fitted: FittedRates | None = None, *, level0_samples: int = 512) -> CheckList:
+    """The check list of a measurement, with the plan that its rates lead to.
+
+    - ``measured``: from ``dmlmc.measure_levels``.
+    - ``fitted``: from ``dmlmc.fit_rates``, by default with its own defaults.
+    - ``level0_samples``: the sample count at level 0 of the plan.
+
+    >>> from dmlmc import QuadraticLoss
+    >>> quadratic = QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
+    >>> found = measure_levels(
+    ...     quadratic, jnp.ones(2), 1.1 * jnp.ones(2), jr.key(0), max_level=3, samples=2048, steps=[1, 2, 4, 8]
+    ... )
+    >>> check_list(found, level0_samples=64).plan.periods
+    (1, 2, 4, 8)
+    """
+    instance("check_list: measured", measured, Measurement, ", made by dmlmc.measure_levels(...)")
+    if fitted is not None and not isinstance(fitted, FittedRates):
+        raise TypeError(f"check_list: fitted must be what dmlmc.fit_rates(...) returns, got {fitted!r}.")
+    fitted = fitted or fit_rates(measured)
+    table = measured.table()
+    follows = None
+    if fitted.b.estimate > 0 and fitted.c.estimate > 0:
+        follows = plan(fitted.rates(), len(table) - 1, level0_samples=level0_samples)
+    return CheckList(table, fitted, follows)
+
+
+def calibrate(
+    loss: MultilevelLoss,
+    params: Any,
+    key: Array,
+    budget: float,
+    *,
+    max_level: int = 5,
+    steps: Sequence[float] | None = None,
+    other: Any = None,
+    distance: float = 0.01,
+    blocks: int = 32,
+    drop: int = 1,
+) -> tuple[Rates, CheckList]:
+    """Measure the rates of a loss at ``params`` and return them with the check list, ready for ``dmlmc.plan``.
+
+    ``budget`` is the work to spend, in gradients of one path at level 0, and ``key`` decides which paths. All levels
+    get the same samples, at least two per block. Smoothness compares two points. The second is ``other`` or, by
+    default, a step of SGD away: against the mean gradient of level 0, by ``distance`` times the norm of the parameters,
+    or times 1 if that is more. That is the direction in which training moves and in which a reused gradient goes stale.
+    ``max_level``, ``steps`` and ``blocks`` go to ``dmlmc.measure_levels``, ``drop`` to ``dmlmc.fit_rates``.
+
+    >>> from dmlmc import QuadraticLoss
+    >>> quadratic = QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
+    >>> rates, report = calibrate(quadratic, jnp.ones(2), jr.key(0), 50_000, max_level=2, steps=[1, 2, 4])
+    >>> abs(rates.b - 1.8) < 0.2, round(rates.c, 3), round(rates.d, 2)
+    (True, 1.0, 1.0)
+    >>> print(report.verdict()[0])
+    MLMC worth it (b > c)?  yes
+    """
+    instance("calibrate: loss", loss, MultilevelLoss, ", such as dmlmc.SDELoss(...)")
+    parameters("calibrate: params", params)
+    budget = positive("calibrate: budget", budget)
+    distance = positive("calibrate: distance", distance)
+    max_level = integer("calibrate: max_level", max_level, minimum=2)
+    blocks = integer("calibrate: blocks", blocks, minimum=4)
+    drop = integer("calibrate: drop", drop, minimum=0, maximum=max_level - 1)
+    relative = 2.0 ** np.arange(max_level + 1)
+    if steps is not None:
+        relative = positive_reals("calibrate: steps", steps, length=max_level + 1)
+        relative = relative / relative[0]
+    pilot, main = jr.split(random_key("calibrate: key", key))
+    if other is None:
+        other = _one_step_away(loss, params, pilot, distance)
+    samples = max(2 * blocks, int(budget / (sum(relative) + sum(relative[:-1]))))
+    measured = measure_levels(
+        loss, params, other, main, max_level=max_level, samples=samples, blocks=blocks, steps=steps
+    )
+    report = check_list(measured, fit_rates(measured, drop=drop))
+    if report.plan is None:
+        raise ValueError(f"calibrate: loss has no rates to plan with, its fitted exponents are not positive.\n{report}")
+    return report.plan.rates, report
+
+
+def _one_step_away(loss: MultilevelLoss, params: Any, key: Array, distance: float) -> Any:
+    trainable, static = eqx.partition(params, eqx.is_inexact_array)
+    gradient = eqx.filter_jit(eqx.filter_grad(lambda params: mean_loss(loss, params, 0, 1024, key)))(params)
+    squares = [sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)) for tree in (gradient, trainable)]
+    length, size = (float(jnp.sqrt(square)) for square in squares)
+    if not math.isfinite(length):
+        raise ValueError(
+            f"calibrate: params must give level 0 a finite gradient, got one of norm {length}; look for a root, a "
+            "logarithm or a division at 0 in the loss (jnp.sqrt has an infinite slope there)."
+        )
+    if length == 0:
+        raise ValueError("calibrate: params must not be a stationary point of level 0, its gradient is 0; give other.")
+    scale = distance * max(size, 1.0) / length
+    moved = jax.tree.map(
+        lambda leaf, slope: leaf - scale * slope, trainable, eqx.filter(gradient, eqx.is_inexact_array)
+    )
+    return eqx.combine(moved, static)

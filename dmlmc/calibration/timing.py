@@ -1,0 +1,166 @@
+"""Seconds, measured: of calls in turn, of SGD steps, of gradients level by level.
+
+Machines are shared and noisy. What is to be compared is therefore run in turn, many times, so that a slow moment meets
+all of it; the median is reported, and the range of the repeats beside it.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+import pandas as pd
+from jax import Array
+
+from dmlmc._internal.array_checks import parameters, random_key
+from dmlmc._internal.checks import instance, integer
+from dmlmc.calibration.interval import Interval
+from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
+from dmlmc.losses import MultilevelLoss
+from dmlmc.rates import Rates
+from dmlmc.schedule import level_cost, plan
+from dmlmc.training.program import Program
+
+
+def in_turn(calls: dict[str, Callable[[], Any]], *, repeats: int = 5) -> pd.DataFrame:
+    """Median ``seconds`` of each call, with the ``fastest`` and the ``slowest``.
+
+    Each call runs twice in its turn and the second time counts: the first brings back the memory that the others, or
+    a pause, have taken from it, as a training run that does nothing else would have it.
+
+    >>> in_turn({"sum": lambda: jnp.arange(3).sum()}, repeats=3).columns.tolist()
+    ['seconds', 'fastest', 'slowest']
+    """
+    repeats = integer("in_turn: repeats", repeats, minimum=1)
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            jax.block_until_ready(call())
+            began = time.perf_counter()
+            jax.block_until_ready(call())
+            seconds[name].append(time.perf_counter() - began)
+    columns: dict[str, Callable[[list[float]], float]] = {
+        "seconds": statistics.median,
+        "fastest": min,
+        "slowest": max,
+    }
+    return pd.DataFrame(
+        {column: {name: of(values) for name, values in seconds.items()} for column, of in columns.items()}
+    )
+
+
+def step_seconds(
+    estimators: dict[str, GradientEstimator], params: Any, steps: dict[str, int], *, repeats: int = 5
+) -> pd.DataFrame:
+    """Seconds of one step of SGD with each estimator, in its own compiled program, and ``compile_seconds``.
+
+    ``steps[name]`` steps from step 0 are one call. Give a delayed estimator a whole cycle of its periods.
+    """
+    keys, compiled = jr.split(jr.key(0), 1), {}
+    calls: dict[str, Callable[[], Any]] = {}
+    for name, estimator in estimators.items():
+        program = Program(estimator, optax.sgd(1e-3), params, keys, params_per_seed=False, validation=None, mesh=None)
+        began = time.perf_counter()
+        program.compile()
+        compiled[name] = time.perf_counter() - began
+
+        def call(program=program, count=steps[name]):
+            return program.advance(jax.tree.map(jnp.copy, program.initial), 0, count)  # a run is used up
+
+        calls[name] = call
+    found = in_turn(calls, repeats=repeats)
+    return found.div(pd.Series(steps), axis=0).assign(compile_seconds=pd.Series(compiled))
+
+
+def method_seconds(
+    loss: MultilevelLoss, params: Any, rates: Rates, max_level: int, level0_samples: int, *, repeats: int = 5
+) -> pd.DataFrame:
+    """Seconds of a step by naive, MLMC, delayed MLMC and naive at level 0, beside what the spans predict.
+
+    The columns are ``max_level, method, seconds, fastest, slowest, compile_seconds, predicted``. The prediction is the
+    mean span times the seconds of a level-0 step.
+    """
+    planned = plan(rates, max_level, level0_samples=level0_samples)
+    estimators = {
+        "naive": naive(loss, max_level, planned.naive_samples()),
+        "MLMC": mlmc(loss, planned),
+        "delayed MLMC": delayed_mlmc(loss, planned),
+        "level 0": naive(loss, 0, level0_samples),
+    }
+    cycle, top = math.lcm(*planned.periods), level_cost(max_level, rates.c)
+    few = max(8, cycle // 64)  # enough for the clock, and not a whole cycle of the slowest
+    steps = {"naive": few, "MLMC": few, "delayed MLMC": cycle, "level 0": cycle}
+    found = step_seconds(estimators, params, steps, repeats=repeats)
+    spans = {"naive": top, "MLMC": top, "delayed MLMC": planned.mean_span(), "level 0": 1.0}
+    found = found.assign(predicted=pd.Series(spans) * found.seconds["level 0"], max_level=max_level)
+    return found.rename_axis("method").reset_index()
+
+
+def seconds_ratio(table: pd.DataFrame, over: str, under: str) -> Interval:
+    """How many times as long a step by one method takes as by another, from a table of ``method_seconds``.
+
+    The interval is from the fastest of one against the slowest of the other to the reverse.
+    """
+    one, other = (table[table.method == method].iloc[0] for method in (over, under))
+    return Interval(one.seconds / other.seconds, one.fastest / other.slowest, one.slowest / other.fastest)
+
+
+def chain_seconds(
+    loss: MultilevelLoss, params: Any, level: int, counts: Sequence[int], *, repeats: int = 5
+) -> pd.DataFrame:
+    """Seconds of one naive SGD step at a level against the number of paths that walk it side by side.
+
+    Flat where the machine waits for the chain of time steps, rising where it is busy with paths. The columns are
+    ``paths, seconds, fastest, slowest``.
+    """
+    estimators = {str(count): naive(loss, level, count) for count in counts}
+    found = step_seconds(estimators, params, dict.fromkeys(estimators, 4), repeats=repeats)
+    return found.drop(columns="compile_seconds").assign(paths=list(counts)).reset_index(drop=True)
+
+
+def level_seconds(
+    loss: MultilevelLoss, params: Any, key: Array, *, max_level: int, samples: int | None = None, repeats: int = 5
+) -> pd.DataFrame:
+    """Measured seconds per sample and level: ``forward`` for D_l alone, ``gradient`` for forward and backward pass.
+
+    For the levels 0, ..., ``max_level`` of a ``loss`` at ``params``, with noise drawn from ``key``: the median of
+    ``repeats`` runs over a batch of ``samples``, by default as many as the loss asks for by ``samples_at_once``, or
+    else 64. Neither compilation nor the drawing of noise is included.
+
+    >>> from dmlmc import QuadraticLoss, Rates
+    >>> quadratic = QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
+    >>> level_seconds(quadratic, jnp.ones(2), jr.key(0), max_level=1).columns.tolist()
+    ['level', 'forward', 'gradient']
+    """
+    instance("level_seconds: loss", loss, MultilevelLoss, ", such as dmlmc.SDELoss(...)")
+    parameters("level_seconds: params", params)
+    random_key("level_seconds: key", key)
+    max_level = integer("level_seconds: max_level", max_level, minimum=0)
+    repeats = integer("level_seconds: repeats", repeats, minimum=1)
+    if samples is not None:
+        samples = integer("level_seconds: samples", samples, minimum=1)
+    counts = [samples or loss.samples_at_once(level) or 64 for level in range(max_level + 1)]
+    finest = eqx.filter_jit(loss.batch)(jr.split(key, max(counts)), max_level)  # drawn once, coarsened for the others
+    rows = []
+    for level, count in enumerate(counts):
+        noises = jax.tree.map(lambda leaf, count=count: leaf[:count], finest)
+        for _ in range(max_level - level):
+            noises = jax.vmap(loss.coarsen)(noises)
+
+        def total(params, noises, level=level):
+            return jnp.mean(loss.differences(params, noises, level))
+
+        row: dict[str, float] = {"level": level}
+        for name, function in (("forward", total), ("gradient", eqx.filter_grad(total))):
+            compiled = eqx.filter_jit(function)
+            timed = in_turn({name: partial(compiled, params, noises)}, repeats=repeats)
+            row[name] = float(timed.seconds[name]) / count
+        rows.append(row)
+    return pd.DataFrame(rows)

@@ -1,0 +1,146 @@
+"""Train by several methods from the same starts, and compare what each pays to reach the same loss."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pandas as pd
+from jax import Array
+from jax.sharding import Mesh
+
+from dmlmc import devices
+from dmlmc._internal.checks import positive
+from dmlmc._internal.files import write
+from dmlmc.calibration.interval import Interval, mean_interval
+from dmlmc.estimators import GradientEstimator
+from dmlmc.training.loop import train
+
+
+def compare(
+    runs: Sequence[tuple[GradientEstimator, int]],
+    optimiser: optax.GradientTransformation,
+    params: Any,
+    keys: Array,
+    *,
+    validation: Callable[[Any], Array],
+    evaluate_every: int,
+    mesh: Mesh | None = None,
+    progress: bool = True,
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Train by each ``(estimator, steps)`` of ``runs``, all from ``params`` (one start per seed) and with ``keys``.
+
+    Returns the trained parameters by method and one record for all. Seed i starts from the same parameters and uses
+    the same key whatever the method, so that methods can be compared seed by seed.
+    """
+    trained, records = {}, []
+    for estimator, steps in runs:
+        trained[estimator.method], record = train(
+            estimator,
+            optimiser,
+            params,
+            steps,
+            keys,
+            params_per_seed=True,
+            validation=validation,
+            evaluate_every=evaluate_every,
+            mesh=mesh,
+            progress=progress,
+        )
+        records.append(record)
+    return trained, pd.concat(records, ignore_index=True)
+
+
+def even_mesh(seeds: int) -> Mesh:
+    """As many devices as share the seeds equally.
+
+    >>> dict(even_mesh(seeds=1).shape)
+    {'seeds': 1, 'samples': 1}
+    """
+    counts = range(1, jax.device_count() + 1)
+    return devices.mesh(samples=1, seeds=max(count for count in counts if seeds % count == 0))
+
+
+def cost_to_reach(record: pd.DataFrame, target: float, cost: str) -> pd.Series:
+    """The cumulative cost (``"span"``, ``"work"``, ``"step"`` or ``"seconds"``) at which each run first meets a loss.
+
+    Between two evaluations the logarithm of the loss is taken to be linear in the cost. A run that never gets there
+    has NaN. The result is indexed by method and seed.
+
+    >>> record = pd.DataFrame({"method": "MLMC", "seed": 0, "span": [0.0, 64.0, 128.0], "loss": [4.0, 1.0, 0.25]})
+    >>> float(cost_to_reach(record, 0.5, "span").loc["MLMC", 0])
+    96.0
+    """
+    positive("cost_to_reach: target", target)
+    if cost not in record.columns:
+        raise ValueError(f"cost_to_reach: cost must be a column of the record, {list(record.columns)}, got {cost!r}.")
+
+    def of_run(run: pd.DataFrame) -> float:
+        losses, costs = run.loss.to_numpy(), run[cost].to_numpy()
+        reached = np.flatnonzero(losses <= target)
+        if reached.size == 0:
+            return math.nan
+        first = reached[0]
+        if first == 0:
+            return float(costs[0])
+        before, after = np.log(losses[first - 1]), np.log(losses[first])
+        share = (before - math.log(target)) / (before - after)
+        return float(costs[first - 1] + share * (costs[first] - costs[first - 1]))
+
+    return record.groupby(["method", "seed"], sort=False)[["loss", cost]].apply(of_run)
+
+
+def ratio_to_reach(
+    record: pd.DataFrame, target: float, cost: str, *, over: str = "MLMC", under: str = "delayed MLMC"
+) -> Interval:
+    """How many times the cost of ``under`` does ``over`` pay for a loss: mean over seeds, paired, with a t-interval."""
+    needed = cost_to_reach(record, target, cost)
+    return mean_interval((needed[over] / needed[under]).to_numpy())
+
+
+def common_targets(record: pd.DataFrame, count: int = 4) -> list[float]:
+    """Losses that every run reaches after its first evaluation, evenly spread on a log scale, to two digits.
+
+    >>> record = pd.DataFrame({"method": "MLMC", "seed": 0, "step": [0, 1, 2], "loss": [9.0, 8.0, 1.0]})
+    >>> common_targets(record, count=2)
+    [4.0, 2.0]
+    """
+    runs = record.groupby(["method", "seed"]).loss
+    highest, lowest = runs.nth(1).min(), runs.min().max()
+    if not highest > lowest:
+        raise ValueError("common_targets: no loss is passed by every run; train longer or evaluate more often.")
+    return [float(f"{target:.2g}") for target in np.geomspace(highest, lowest, count + 2)[1:-1]]
+
+
+def summarise(record: pd.DataFrame, targets: Sequence[float], **facts: Any) -> dict[str, Any]:
+    """What the comparison found, ready for JSON: the given facts, and the paired ratios at each target loss."""
+    found = []
+    for target in targets:
+        costs = {cost: cost_to_reach(record, target, cost) for cost in ("span", "work", "seconds")}
+        needed = {cost: values.groupby(level="method").mean().to_dict() for cost, values in costs.items()}
+        ratios = {f"{cost}_ratio": ratio_to_reach(record, target, cost)._asdict() for cost in costs}
+        found.append({"loss": target, **ratios, **needed})
+    return {**facts, "targets": found}
+
+
+def comparison_table(summary: dict[str, Any]) -> pd.DataFrame:
+    """A summary as a table, a row per target loss: what each method needs, and the ratios with their intervals."""
+    rows = []
+    for target in summary["targets"]:
+        row: dict[str, Any] = {"loss": target["loss"]}
+        for cost in ("span", "work", "seconds"):
+            row |= {f"{cost}, {method}": f"{needed:.3g}" for method, needed in target[cost].items()}
+            row[f"{cost} ratio"] = "{mean:.3g} [{low:.3g}, {high:.3g}]".format(**target[f"{cost}_ratio"])
+        rows.append(row)
+    return pd.DataFrame(rows).set_index("loss")
+
+
+def save_results(directory: Any, name: str, record: pd.DataFrame, summary: dict[str, Any]) -> None:
+    """Write ``data/name.json`` (the summary) and ``data/name_curves.csv`` (the record) below a directory."""
+    data = Path(directory) / "data"
+    write(data / f"{name}_curves.csv", record.to_csv(index=False, float_format="%.6g"))
+    write(data / f"{name}.json", json.dumps(summary, indent=1) + "\n")

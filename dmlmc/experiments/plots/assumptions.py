@@ -1,0 +1,106 @@
+"""Figures of the assumptions: decay over levels, fitted exponents, checks, and solvers side by side."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from dmlmc.experiments.plots.style import PALETTE
+
+
+def assumption_decay(tables: pd.DataFrame, b: float, d: float) -> Figure:
+    """Figure 1: second moment (left) and pathwise smoothness (right) of the coupled gradient, per level.
+
+    ``tables`` holds the tables of several measurements, told apart by a column ``point``: a thin line each. The thick
+    line and the band are mean and standard deviation over points of the *logarithm*: the first points of a run can be
+    larger than the last ones by orders of magnitude. The broken lines fall like ``2^(-b l)`` and ``2^(-d l)``.
+    """
+    with sns.axes_style("whitegrid"):
+        figure, axes = plt.subplots(1, 2, figsize=(9.6, 3.8))
+    labels = {"second_moment": r"second moment of $\nabla D_l$", "smoothness": r"pathwise smoothness of $\nabla D_l$"}
+    for axis, (name, label), rate in zip(axes, labels.items(), (b, d), strict=True):
+        by_level = np.log2(tables.set_index("level")[name]).groupby("level")
+        mean, deviation = by_level.mean(), by_level.std(ddof=1).fillna(0.0)
+        axis.plot(mean.index, 2**mean, "o-", color="black", linewidth=2, label="mean of logarithms")
+        fine = mean.index[mean.index >= 1].to_numpy()
+        reference = 2.0 ** (mean[fine[0]] + 1 - rate * (fine - fine[0]))
+        (line,) = axis.plot(fine, reference, "k--", linewidth=1)
+        axis.legend([line], [f"slope of $2^{{-{rate:.3g}\\,l}}$"], frameon=True, loc="lower left")
+        ends = 2 ** (mean - deviation), 2 ** (mean + deviation)
+        axis.fill_between(mean.index, *ends, color="0.8", alpha=0.6, zorder=0, label="standard deviation")
+        for colour, (point, rows) in _points(tables):
+            axis.plot(rows.level, rows[name], ".-", color=colour, linewidth=1, label=f"step {point}")
+        axis.set_yscale("log", base=2)
+        axis.set(xlabel="level $l$", ylabel=label, xticks=mean.index)
+    figure.legend(*axes[1].get_legend_handles_labels(), frameon=False, loc="center left", bbox_to_anchor=(0.99, 0.5))
+    figure.tight_layout()
+    return figure
+
+
+def _points(tables: pd.DataFrame):
+    """The rows of each point with its colour, from dark (early) to light (late)."""
+    colours = sns.color_palette("viridis", tables.point.nunique())
+    return zip(colours, tables.groupby("point", sort=False), strict=True)
+
+
+def fitted_exponents(fits: pd.DataFrame, paper: dict[str, float]) -> Figure:
+    """Fitted exponents with intervals along the optimisation; the columns are ``step, rate, estimate, low, high``.
+
+    The first steps lie close together, so points are evenly spaced and labelled by their step. The axis follows the
+    estimates: an interval that says nothing runs off it.
+    """
+    steps = sorted(fits.step.unique())
+    with sns.axes_style("whitegrid"):
+        figure, axis = plt.subplots(figsize=(5.6, 3.4))
+    for shift, colour, (rate, rows) in zip((-0.06, 0.06, 0.0), PALETTE, fits.groupby("rate"), strict=False):
+        at = np.array([steps.index(step) for step in rows.step]) + shift
+        bars = np.abs(rows[["low", "high"]].to_numpy().T - rows.estimate.to_numpy())
+        axis.errorbar(at, rows.estimate, bars, fmt="o-", capsize=3, color=colour, label=f"{rate}, fitted")
+        axis.axhline(paper[str(rate)], linestyle="--", linewidth=1, color=colour, label=f"{rate}, paper")
+    axis.set(xticks=range(len(steps)), xticklabels=steps, xlabel="step of the run", ylabel="exponent")
+    axis.set_ylim(0, 1.4 * max(fits.estimate.max(), *paper.values()))
+    axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.tight_layout()
+    return figure
+
+
+def level_checks(tables: pd.DataFrame, *, heavy: float) -> Figure:
+    """Kurtosis and telescoping check per level and point, and smoothness of the mean beside its noise floor."""
+    with sns.axes_style("whitegrid"):
+        figure, axes = plt.subplots(1, 3, figsize=(11.4, 3.5))
+    panels = [("kurtosis", heavy, "warning"), ("consistency", 3.0, "three standard errors")]
+    for axis, (name, limit, label) in zip(axes, panels, strict=False):
+        for colour, (point, rows) in _points(tables):
+            axis.plot(rows.level, rows[name], "o-", markersize=4, linewidth=1, color=colour, label=f"step {point}")
+        axis.axhline(limit, color="black", linestyle="--", linewidth=1, label=label)
+        axis.set(xlabel="level $l$", ylabel=name, xticks=sorted(tables.level.unique()))
+    axes[0].set_yscale("log")
+    axes[1].set(ylabel="telescoping gap [standard errors]", ylim=(0, max(4.5, 1.5 * tables.consistency.max())))
+    axes[1].legend(frameon=True, fontsize="x-small", ncols=2, loc="upper center")
+    last = tables[tables.point == tables.point.iloc[-1]]
+    names = {"smoothness": "pathwise", "mean_smoothness": "of the mean", "noise_floor": "noise floor"}
+    for style, colour, (name, label) in zip(("o-", "s-", ":"), (*PALETTE[:2], "black"), names.items(), strict=True):
+        shown = last[last[name] > 0]
+        axes[2].plot(shown.level, shown[name], style, color=colour, markersize=4, linewidth=1.4, label=label)
+    axes[2].set_yscale("log", base=2)
+    axes[2].set(xlabel="level $l$", ylabel=f"smoothness at step {tables.point.iloc[-1]}", xticks=last.level)
+    axes[2].legend(frameon=True, loc="upper right")
+    figure.tight_layout()
+    return figure
+
+
+def solver_decay(tables: pd.DataFrame, rates: dict[str, str]) -> Figure:
+    """Variance of the coupled gradient per level for several solvers, a column ``solver``; ``rates`` label them."""
+    with sns.axes_style("whitegrid"):
+        figure, axis = plt.subplots(figsize=(5.0, 3.6))
+    for colour, marker, (solver, rows) in zip(PALETTE, "os^", tables.groupby("solver", sort=False), strict=False):
+        shown = rows[rows.level >= 1]
+        bars, label = 2 * shown.variance_error, f"{solver}: b = {rates[str(solver)]}"
+        bars = [np.minimum(bars, 0.9 * shown.variance), bars]
+        axis.errorbar(shown.level, shown.variance, bars, fmt=f"{marker}-", capsize=3, color=colour, label=label)
+    axis.set_yscale("log", base=2)
+    axis.set(xlabel="level $l$", ylabel=r"variance of $\nabla D_l$", xticks=sorted(shown.level))
+    axis.legend(frameon=True, loc="lower left")
+    figure.tight_layout()
+    return figure

@@ -1,0 +1,32 @@
+"""Loss against work, span, steps or seconds: the figure that several notebooks draw."""
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from dmlmc.experiments.plots.style import AXES, COLOURS, STYLES, WIDTHS
+
+
+def learning_curves(record: pd.DataFrame, costs: Sequence[str], *, floor: float | None = None) -> Figure:
+    """Loss against each of ``costs``, a panel each: mean and standard deviation over seeds, log scales.
+
+    ``floor``, the loss that cannot be expected to be beaten by much, is told in the legend: it may lie decades below.
+    """
+    with sns.axes_style("whitegrid"):
+        figure, axes = plt.subplots(1, len(costs), figsize=(4.2 * len(costs), 3.6), sharey=True, squeeze=False)
+    for axis, cost in zip(axes[0], costs, strict=True):
+        for method, runs in record.groupby("method", sort=False):
+            by_step = runs[runs.step > 0].groupby("step")
+            at, mean, deviation = by_step[cost].first(), by_step.loss.mean(), by_step.loss.std(ddof=1).fillna(0.0)
+            colour = COLOURS[str(method)]
+            axis.plot(at, mean, STYLES[str(method)], color=colour, linewidth=WIDTHS[str(method)], label=method)
+            axis.fill_between(at, np.maximum(mean - deviation, mean / 10), mean + deviation, color=colour, alpha=0.2)
+        axis.set(xscale="log", yscale="log", xlabel=AXES[cost])
+    axes[0, 0].set_ylabel("validation loss")
+    axes[0, 0].legend(frameon=True, loc="lower left", title=None if floor is None else f"floor: {floor:.0e}")
+    figure.tight_layout()
+    return figure

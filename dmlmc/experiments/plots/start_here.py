@@ -1,0 +1,129 @@
+"""A picture of a plan, with sliders: who computes when, samples per level, and the speed-ups in work and span."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax.random as jr
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+
+from dmlmc._internal.checks import integer
+from dmlmc.brownian import coarsen, increments
+from dmlmc.experiments.plots.style import COLOURS
+from dmlmc.experiments.plots.widgets import picture_under_sliders
+from dmlmc.rates import Rates
+from dmlmc.schedule import Plan, level_cost, plan
+from dmlmc.theory.theorem import METHODS
+
+STEPS = 129  # enough to see level 6 refreshed three times at d = 1
+REUSED = "0.9"
+
+
+def explore(b: float = 1.8, c: float = 1.0, d: float = 1.0, max_level: int = 6, samples: float = 823) -> Figure:
+    """Draw the plan for the rates b, c, d, the finest level and the effective batch size N.
+
+    The defaults are the paper's experiment: N = 823 gives its sample counts to within one. The figure belongs to nobody
+    (pyplot does not keep it), so that drawing hundreds of them while a slider is dragged leaks nothing.
+
+    >>> [axis.get_title(loc="left").split(",")[0].split(" (")[0] for axis in explore(max_level=2).axes]
+    ['Who computes when', 'Samples per level', 'Work per step', 'Span per step']
+    """
+    max_level = integer("explore: max_level", max_level, minimum=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # b <= c is a place to explore; the title says what it means
+        delayed = plan(Rates(b, c, d), max_level, samples=samples)
+    figure = Figure(figsize=(10, 5.6))
+    # Placed by hand: matplotlib's own layout engines take longer than the whole drawing, and sliders should feel alive.
+    _raster(figure.add_axes((0.11, 0.54, 0.87, 0.39)), delayed)
+    _samples(figure.add_axes((0.06, 0.1, 0.25, 0.28)), delayed)
+    undelayed, top = delayed.without_delay(), level_cost(max_level, c)
+    work = [delayed.naive_samples() * top, undelayed.mean_work(), delayed.mean_work()]
+    _costs(figure.add_axes((0.44, 0.1, 0.25, 0.28)), "Work per step, mean", work, names=METHODS)
+    span = [top, undelayed.mean_span(), delayed.mean_span()]
+    _costs(figure.add_axes((0.73, 0.1, 0.25, 0.28)), "Span per step, mean", span)
+    return figure
+
+
+def _raster(axis: Axes, delayed: Plan) -> None:
+    steps = np.arange(STEPS)
+    due = np.array([steps % period == 0 for period in delayed.periods])
+    axis.pcolormesh(due, cmap=ListedColormap([REUSED, COLOURS["delayed MLMC"]]), vmin=0, vmax=1)
+    levels = np.arange(delayed.max_level + 1)
+    axis.set_yticks(levels + 0.5, [f"{level}: every {period}" for level, period in enumerate(delayed.periods)])
+    axis.set_xticks(steps[::16] + 0.5, steps[::16])
+    axis.hlines(levels[1:], 0, STEPS, color="white", linewidth=2)
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    axis.set_xlabel("SGD step")
+    axis.set_title(
+        "Who computes when, delayed MLMC (blue: level refreshed, grey: its last gradient reused)", loc="left"
+    )
+
+
+def _samples(axis: Axes, delayed: Plan) -> None:
+    bars = axis.bar(range(delayed.max_level + 1), delayed.samples, color=COLOURS["delayed MLMC"])
+    axis.bar_label(bars, fontsize=7)
+    axis.set(yscale="log", xlabel="level", xticks=range(delayed.max_level + 1), ylim=(0.5, 3 * delayed.samples[0]))
+    _finish(axis, f"Samples per level (naive: {delayed.naive_samples()} at level {delayed.max_level})")
+
+
+def _costs(axis: Axes, title: str, costs: list[float], names: Sequence[str] = ()) -> None:
+    """A bar per method, and how many times cheaper than the one above it each one is."""
+    low = min(1.0, *costs) / 2
+    axis.barh(range(len(costs)), costs, color=[COLOURS[name] for name in METHODS])
+    for row, cost in enumerate(costs):
+        gain = f", {costs[row - 1] / cost:.3g}x less" if row and costs[row - 1] > cost else ""
+        axis.annotate(
+            f" {cost:,.0f}{gain}" if cost >= 100 else f" {cost:.3g}{gain}", (cost, row), va="center", fontsize=9
+        )
+    axis.set(xscale="log", xlim=(low, low * (max(costs) / low) ** 1.8), xlabel="level-0 paths, log scale")
+    axis.set_xticks([])
+    axis.set_yticks(range(len(names)), names)
+    axis.invert_yaxis()
+    _finish(axis, title)
+
+
+def _finish(axis: Axes, title: str) -> None:
+    axis.minorticks_off()
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.set_title(title, loc="left", fontsize=10)
+
+
+def coupled_paths(steps: int = 80, seed: int = 3) -> Figure:
+    """Geometric Brownian motion on a grid and on the one half as fine: with the same noise, and each with its own."""
+    keys = jr.split(jr.key(seed))
+    fine, other = (increments(key, steps, 1.0, 1) for key in keys)
+    panels = {"coupled: the same noise on both grids": coarsen(fine), "not coupled: each its own": coarsen(other)}
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3), sharey=True)
+    for axis, (title, coarse) in zip(axes, panels.items(), strict=True):
+        for noise, colour, style in ((fine, COLOURS["delayed MLMC"], "-"), (coarse, COLOURS["MLMC"], "--")):
+            step, dw = 1 / len(noise), np.asarray(noise)[:, 0]
+            path = np.cumprod([1.0, *(1 + step + dw + 0.5 * (dw**2 - step))])  # Milstein, mu = sigma = 1
+            label = f"{len(noise)} steps"
+            axis.plot(np.linspace(0, 1, len(path)), path, style, color=colour, label=label)
+        axis.set_xlabel("time")
+        _finish(axis, title)
+    axes[0].set_ylabel("price")
+    axes[0].legend(frameon=False)
+    figure.tight_layout()
+    return figure
+
+
+def sliders(**start: Any) -> Any:
+    """The picture of ``explore`` under a slider for each of its arguments; ``start`` sets where they begin."""
+    import ipywidgets  # of the dev extra: only a notebook can show it
+
+    ranges = {
+        "b": ipywidgets.FloatSlider(1.8, min=0.2, max=4.0, step=0.1, description="b"),
+        "c": ipywidgets.FloatSlider(1.0, min=0.2, max=2.0, step=0.1, description="c"),
+        "d": ipywidgets.FloatSlider(1.0, min=0.0, max=2.0, step=0.1, description="d"),
+        "max_level": ipywidgets.IntSlider(6, min=0, max=10, description="l_max"),
+        "samples": ipywidgets.IntSlider(823, min=8, max=4096, description="N"),
+    }
+    for name, value in start.items():
+        ranges[name].value = value
+    return picture_under_sliders(explore, ranges)

@@ -1,0 +1,219 @@
+"""Figures about the theorem: tidy tables in, Figures out; and the sliders over its bounds."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, WIDTHS
+from dmlmc.experiments.plots.widgets import picture_under_sliders
+from dmlmc.rates import Rates
+from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, span_per_step
+from dmlmc.theory.theorem import METHODS, Problem
+
+GUARANTEE_COLOURS = {**COLOURS, SHARPER: PALETTE[2]}
+GUARANTEE_STYLES = {**STYLES, SHARPER: "-."}
+GUARANTEE_WIDTHS = {**WIDTHS, SHARPER: 1.4}
+MARKERS = dict(zip(GUARANTEES, "sovD", strict=True))
+
+
+def bounds_against_truth(check: pd.DataFrame, runs: pd.DataFrame) -> Figure:
+    """Bound against the true average, one point per setting: on or above the diagonal the bound holds.
+
+    ``check`` has the columns ``guarantee, exact, bound``; ``runs`` has ``measured`` and ``error`` too, drawn with bars.
+    """
+    figure, axis = _axes(5.2, 4.4)
+    both = pd.concat([check.exact, runs.measured])
+    ends = [both.min() / 2, both.max() * 2]
+    axis.plot(ends, ends, color="black", linewidth=1, label="bound = truth")
+    for name, rows in check.groupby("guarantee", sort=False):
+        axis.plot(rows.exact, rows.bound, MARKERS[name], color=GUARANTEE_COLOURS[name], alpha=0.35, markersize=4)
+        measured = runs[runs.guarantee == name]
+        axis.errorbar(
+            measured.measured,
+            measured.bound,
+            xerr=2 * measured.error,
+            fmt=MARKERS[name],
+            color=GUARANTEE_COLOURS[name],
+            markeredgecolor="black",
+            markersize=6,
+            label=name,
+        )
+    axis.set(xscale="log", yscale="log", xlabel=r"average of $|\nabla F|^2$: exact, and measured (outlined)")
+    axis.set(ylabel="its bound", xlim=ends)
+    axis.legend(frameon=True, loc="upper left", fontsize=8)
+    return _finished(figure)
+
+
+def error_along_run(bounds: pd.DataFrame, measured: np.ndarray) -> Figure:
+    """The error of the delayed gradient along a run beneath what each lemma says of it, from ``proof.error_bounds``.
+
+    ``measured`` holds squared errors of runs, shape (seeds, steps): their means are dots, with two standard errors.
+    """
+    figure, axis = _axes(5.6, 4.0)
+    names = {"remark": "remark", "lemma 2": "Bounded Bias 2", "kernel": "kernel 1/(t-s)", "lemma 1": "Bounded Bias 1"}
+    names |= {"orthogonal": "ours, at each step", "exact": "exact"}
+    styles = [":", (0, (5, 1)), "-.", "--", (0, (3, 1, 1, 1)), "-"]
+    colours = [*sns.color_palette("viridis", 5), "black"]
+    for (column, name), style, colour in zip(names.items(), styles, colours, strict=True):
+        axis.plot(bounds.step + 1, bounds[column], linestyle=style, color=colour, linewidth=1.2, label=name)
+    shown = np.unique(np.geomspace(1, measured.shape[1], 12).astype(int)) - 1
+    means, error = measured.mean(axis=0)[shown], measured.std(axis=0, ddof=1)[shown] / np.sqrt(len(measured))
+    axis.errorbar(shown + 1, means, 2 * error, fmt="o", markersize=4, color=PALETTE[1], label="runs")
+    axis.set(xscale="log", yscale="log", xlabel="step t + 1", ylabel=r"$E|\nabla F(x_t) - g_t|^2$ and its bounds")
+    axis.legend(frameon=True, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return _finished(figure)
+
+
+def proof_steps(table: pd.DataFrame) -> Figure:
+    """What each step of the proof makes of the average, as bars, from ``proof.looseness``."""
+    figure, axis = _axes(6.4, 3.0)
+    axis.barh(table["step of the proof"], table.value, color=PALETTE[0])
+    for row, (value, factor) in enumerate(zip(table.value, table.factor, strict=True)):
+        axis.text(
+            value + 0.01 * table.value.max(),
+            row,
+            f"{value:.3g}" + ("" if np.isnan(factor) else f"  (x {factor:.3g})"),
+            va="center",
+        )
+    axis.set(xlabel=r"bound on the average of $|\nabla F|^2$", xlim=(0, table.value.max() * 1.35))
+    axis.invert_yaxis()
+    return _finished(figure)
+
+
+def trade(maps: dict[str, pd.DataFrame]) -> Figure:
+    """Heat maps of the span of MLMC over that of delayed MLMC; the title of each is its key, its column ``ratio``."""
+    with sns.axes_style("white"):
+        widths = [frame.max_level.nunique() for frame in maps.values()]
+        size, ratios = (0.55 * sum(widths) + 1.0, 2.8), {"width_ratios": widths}
+        figure, axes = plt.subplots(1, len(maps), figsize=size, gridspec_kw=ratios, squeeze=False)
+    limit = max(np.nanmax(np.abs(np.log2(frame.ratio))) for frame in maps.values())
+    for axis, (title, frame) in zip(axes[0], maps.items(), strict=True):
+        table = frame.pivot(index="target", columns="max_level", values="ratio").sort_index(ascending=False)
+        labels = table.map(
+            lambda ratio: f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1g}" if ratio < 0.1 else f"{ratio:.2g}"
+        )
+        sns.heatmap(
+            np.log2(table), ax=axis, annot=labels, fmt="", cmap="PuOr", vmin=-limit, vmax=limit, cbar=False,
+            annot_kws={"size": 7},
+        )  # fmt: skip
+        axis.set(title=title, xlabel="finest level l_max", ylabel="")
+        axis.set_yticklabels([f"{target:.0e}" for target in table.index], rotation=0)
+    axes[0, 0].set_ylabel(r"target for the average of $|\nabla F|^2$")
+    return _finished(figure)
+
+
+def stability(maps: dict[str, pd.DataFrame], lines: pd.DataFrame, runs: dict[str, pd.DataFrame]) -> Figure:
+    """Growth per step over the exponent d' of the periods and the step size; a panel per key of ``maps``.
+
+    ``maps`` has the columns ``exponent, step_size, growth``; ``lines`` has ``exponent`` and one column per line;
+    ``runs``, by panel, has ``exponent, step_size, unstable`` of actual runs.
+    """
+    with sns.axes_style("ticks"):
+        figure, axes = plt.subplots(1, len(maps), figsize=(4.6 * len(maps), 3.8), sharey=True, squeeze=False)
+    for axis, (title, frame) in zip(axes[0], maps.items(), strict=True):
+        table = frame.pivot(index="step_size", columns="exponent", values="growth")
+        unstable = (table >= 1).to_numpy().astype(float)
+        axis.pcolormesh(table.columns, table.index, unstable, cmap="Oranges", vmin=0, vmax=2, shading="nearest")
+        for column, style in zip(lines.columns.drop("exponent"), ("-", "--", ":"), strict=False):
+            axis.plot(lines.exponent, lines[column], style, color="black", linewidth=1.5, label=column)
+        for unstable_runs, marker, label in ((False, "o", "run: stable"), (True, "x", "run: unstable")):
+            here = runs.get(title, pd.DataFrame(columns=["exponent", "step_size", "unstable"]))
+            here = here[here.unstable == unstable_runs]
+            face = "white" if marker == "o" else None
+            axis.scatter(
+                here.exponent, here.step_size, marker=marker, s=26, color=PALETTE[0], facecolor=face, label=label
+            )
+        axis.set(yscale="log", title=title, xlabel="exponent d' of the periods")
+    axes[0, 0].set_ylabel("step size times L")
+    handles, labels = axes[0, -1].get_legend_handles_labels()
+    shade = Patch(color=plt.get_cmap("Oranges")(0.5), label="unstable, exactly")
+    figure.legend(
+        [*handles, shade], [*labels, "unstable, exactly"], ncols=5, fontsize=8, loc="lower center", frameon=False
+    )
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    return figure
+
+
+def step_sizes(experiment: pd.DataFrame, marks: dict[str, tuple[float, float]]) -> Figure:
+    """Loss after some steps against the step size, and ranges of step sizes to compare with.
+
+    ``experiment`` has ``step_size, loss``; a loss that is not finite is drawn as a cross at the top. ``marks`` maps the
+    label of a range to its two ends, which may be equal.
+    """
+    figure, axis = _axes(6.4, 3.8)
+    finite = experiment[np.isfinite(experiment.loss)]
+    lost = experiment[~np.isfinite(experiment.loss)]
+    top = 4 * finite.loss.max()
+    axis.plot(finite.step_size, finite.loss, "o-", color=GUARANTEE_COLOURS["delayed MLMC"], label="delayed MLMC, loss")
+    if len(lost):
+        axis.plot(lost.step_size, [top] * len(lost), "x", color="black", label="diverged")
+    for colour, (label, (low, high)) in zip((PALETTE[3], PALETTE[2], PALETTE[4]), marks.items(), strict=False):
+        axis.axvspan(low / 1.03, high * 1.03, color=colour, alpha=0.35, label=label)
+    axis.set(xscale="log", yscale="log", xlabel="step size", ylabel="validation loss")
+    axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return _finished(figure)
+
+
+def explore(max_level: int = 6, log2_steps: int = 12, log2_samples: int = 16, d: float = 1.0) -> Figure:
+    """The bounds of all guarantees against steps and against span, for L = M = gap = 1, b = 1.8, c = 1.
+
+    The vertical line marks ``2^log2_steps`` steps in the left panel.
+
+    >>> figure = explore(max_level=3)
+    >>> len(figure.axes)
+    2
+    >>> plt.close(figure)
+    """
+    problem = Problem(1.0, 1.0, Rates(b=1.8, c=1.0, d=d), max_level, 1.0)
+    steps = np.unique(np.geomspace(1, 2 ** (log2_steps + 8), 60).astype(int))
+    with sns.axes_style("whitegrid"):
+        figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.8), sharey=True)
+    for name in GUARANTEES:
+        after = guarantee(problem, name, 2.0**log2_samples)
+        values = [after(int(count)).total for count in steps]
+        for axis, cost in zip(axes, (1.0, span_per_step(problem, name)), strict=True):
+            colour, width = GUARANTEE_COLOURS[name], GUARANTEE_WIDTHS[name]
+            axis.plot(steps * cost, values, GUARANTEE_STYLES[name], color=colour, linewidth=width, label=name)
+    axes[0].axvline(2**log2_steps, color="0.5", linewidth=1)
+    axes[0].set(xscale="log", yscale="log", xlabel="steps T", ylabel=r"bound on the average of $|\nabla F|^2$")
+    axes[1].set(xscale="log", xlabel="cumulative span [level-0 paths]")
+    axes[1].legend(frameon=True, fontsize=8)
+    return _finished(figure)
+
+
+def sliders() -> Any:
+    """The picture of ``explore`` under sliders for l_max, log2 T, log2 N and d."""
+    import ipywidgets  # of the dev extra: only a notebook can show it
+
+    ranges = {
+        "max_level": ipywidgets.IntSlider(6, 0, 14, description="l_max"),
+        "log2_steps": ipywidgets.IntSlider(12, 4, 20, description="log2 T"),
+        "log2_samples": ipywidgets.IntSlider(16, 4, 30, description="log2 N"),
+        "d": ipywidgets.FloatSlider(1.0, min=0.25, max=2.5, step=0.25, description="d"),
+    }
+    return picture_under_sliders(explore, ranges)
+
+
+def growth_table(growth: pd.DataFrame, methods: Sequence[str] = METHODS) -> pd.DataFrame:
+    """Claimed and fitted exponents side by side, a row per quantity and variable, from ``complexity.growth``."""
+    cells = growth.assign(cell=[f"{c:g} / {f:.2f}" for c, f in zip(growth.claimed, growth.fitted, strict=True)])
+    table = cells.pivot_table(
+        index=["quantity", "against"], columns="method", values="cell", aggfunc="first", sort=False
+    )
+    return table[list(methods)]
+
+
+def _axes(width: float, height: float):
+    with sns.axes_style("whitegrid"):
+        return plt.subplots(figsize=(width, height))
+
+
+def _finished(figure: Figure) -> Figure:
+    figure.tight_layout()
+    return figure

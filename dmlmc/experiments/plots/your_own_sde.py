@@ -1,0 +1,112 @@
+"""Figures of a fitted neural SDE, and of what learning rates, momentum and stale gradients do to each other."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+from scipy import stats
+
+from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES
+
+
+def delayed(factor: int) -> str:
+    """The name of delayed MLMC with periods this many times longer.
+
+    >>> delayed(1), delayed(4)
+    ('delayed MLMC', 'delayed MLMC, periods x 4')
+    """
+    return "delayed MLMC" if factor == 1 else f"delayed MLMC, periods x {factor}"
+
+
+_COLOURS = {**COLOURS, delayed(4): PALETTE[2], delayed(16): PALETTE[4]}
+_STYLES = {**STYLES, delayed(4): "-.", delayed(16): "-."}
+_MARKERS = {"naive": "s", "MLMC": "o", "delayed MLMC": "D", delayed(4): "^", delayed(16): "v"}
+
+
+def marginal_densities(states: Mapping[str, Any], times: Sequence[float]) -> Figure:
+    """A panel per time with smoothed densities: ``states`` maps a name to an array of shape (times, paths).
+
+    The name "data" is drawn as a grey area, "before training" thin and dotted, a method in its own colour.
+    """
+    with sns.axes_style("whitegrid"):
+        figure, axes = plt.subplots(1, len(times), figsize=(3.6 * len(times), 3.2), sharey=True, squeeze=False)
+    grid = np.linspace(-2.5, 2.5, 200)
+    for column, (axis, time) in enumerate(zip(axes[0], times, strict=True)):
+        for name, values in states.items():
+            density = stats.gaussian_kde(np.asarray(values)[column], bw_method=0.15)(grid)
+            if name == "data":
+                axis.fill_between(grid, density, color="0.8", label=name)
+            else:
+                axis.plot(grid, density, STYLES.get(name, ":"), color=COLOURS.get(name, "black"), label=name)
+        axis.set(title=f"t = {time:g}", xlabel="state x")
+    axes[0, 0].set_ylabel("density")
+    axes[0, -1].legend(frameon=True, loc="upper left", fontsize="small")
+    figure.tight_layout()
+    return figure
+
+
+def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None, *, start: float) -> Figure:
+    """The loss after training against the learning rate, a panel per optimiser, of ``sweeps.after_training``.
+
+    Bars are intervals. A run that diverged, or ended above twice the loss it had at the ``start``, is drawn at the
+    upper rim with a cross. ``marks`` are learning rates to draw as vertical lines.
+    """
+    optimisers = table.optimiser.unique()
+    with sns.axes_style("whitegrid"):
+        figure, axes = plt.subplots(
+            1, len(optimisers), figsize=(max(4.8, 3.6 * len(optimisers)), 3.5), sharey=True, squeeze=False
+        )
+    methods, rim = list(table.method.unique()), 2 * start
+    for axis, optimiser in zip(axes[0], optimisers, strict=True):
+        here = table[table.optimiser == optimiser]
+        for place, method in enumerate(methods):
+            rows = here[here.method == method]
+            shift = 1.04 ** (place - (len(methods) - 1) / 2)  # markers that would hide each other stand side by side
+            rates, shown = rows.learning_rate * shift, np.minimum(rows.loss, rim)
+            bars = np.nan_to_num([shown - np.maximum(rows.low, shown / 10), np.minimum(rows.high, rim) - shown])
+            look = {"color": _COLOURS[method], "linestyle": _STYLES[method], "label": method}
+            axis.errorbar(rates, shown, np.maximum(bars, 0), marker=_MARKERS[method], markersize=4, capsize=2, **look)
+            lost = rows.loss >= rim
+            axis.plot(rates[lost], shown[lost], "x", color="black", markersize=8, zorder=5)
+        for style, (name, rate) in zip((":", "--"), (marks or {}).items(), strict=False):
+            axis.axvline(rate, color="black", linewidth=1, linestyle=style, label=name)
+        axis.axhline(start, color="0.5", linewidth=1, label="before training")
+        axis.set(xscale="log", yscale="log", xlabel="learning rate", title=optimiser)
+        used = sorted(here.learning_rate.unique())
+        axis.set_xlim(used[0] / 1.4, used[-1] * 1.4)
+        axis.set_xticks(used, [f"{rate:g}" for rate in used], minor=False, rotation=45 if len(used) > 5 else 0)
+        axis.xaxis.set_minor_locator(NullLocator())
+    axes[0, 0].set_ylabel("loss after training")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center", ncols=6, bbox_to_anchor=(0.5, -0.1))
+    figure.tight_layout()
+    return figure
+
+
+def momentum_limits(limits: Mapping[float, pd.DataFrame], runs: Mapping[float, pd.DataFrame]) -> Figure:
+    """The largest stable learning rate against momentum, a line per refresh period, and runs, stable or not.
+
+    A panel per curvature of the fresh level, beside a stale one of curvature 1, with the tables of
+    ``dmlmc.experiments.stability.stability_limits`` and ``dmlmc.experiments.stability.runs_near_limits``.
+    """
+    with sns.axes_style("whitegrid"):
+        figure, axes = plt.subplots(1, len(limits), figsize=(4.4 * len(limits), 3.8), sharey=True, squeeze=False)
+    for axis, (fresh, table) in zip(axes[0], limits.items(), strict=True):
+        for colour, (period, rows) in zip((PALETTE[i] for i in (2, 4, 3)), table.groupby("period"), strict=False):
+            axis.plot(rows.momentum, rows.limit, color=colour, label=f"refresh period {period}")
+            here = runs[fresh][runs[fresh].period == period]
+            for unstable, marker in ((False, "o"), (True, "x")):
+                points = here[here.unstable == unstable]
+                axis.plot(points.momentum, points.learning_rate, marker, color=colour, markersize=5)
+        beside = f"beside a fresh level of curvature {fresh:g}" if fresh else "a stale level alone"
+        axis.set(yscale="log", xlabel="momentum", title=beside)
+    axes[0, 0].plot([], [], "ko", label="run: stable")
+    axes[0, 0].plot([], [], "kx", label="run: unstable")
+    axes[0, 0].set_ylabel("largest stable learning rate")
+    axes[0, 0].legend(frameon=True, fontsize="small", loc="lower left")
+    figure.tight_layout()
+    return figure

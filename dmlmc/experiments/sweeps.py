@@ -1,0 +1,157 @@
+"""Many optimisers, learning rates and seeds in one compiled program, and what each of them reached."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas as pd
+from jax import Array
+from jax.sharding import Mesh, PartitionSpec
+
+from dmlmc._internal.checks import integer, positive
+from dmlmc.calibration.interval import mean_interval
+from dmlmc.estimators import GradientEstimator
+from dmlmc.experiments.comparison import common_targets, even_mesh, ratio_to_reach
+from dmlmc.schedule import cumulative
+
+Optimisers = Mapping[str, tuple[Callable[..., optax.GradientTransformation], Sequence[float]]]
+
+
+def sweep(
+    estimator: GradientEstimator,
+    optimisers: Optimisers,
+    params: Any,
+    keys: Array,
+    *,
+    steps: int,
+    validation: Callable[[Any], Array],
+    evaluate_every: int,
+) -> tuple[Any, pd.DataFrame]:
+    """Train from ``params`` (one start per seed) by every optimiser at every one of its learning rates, with ``keys``.
+
+    ``optimisers`` maps a name to a function of the learning rate and the rates to try, as in
+    ``{"Adam": (optax.adam, [0.01, 0.1])}``. ``dmlmc.train`` compiles a program for each optimiser and rate, this one
+    for all together: what takes seconds with a neural SDE is compilation. Runs that diverge have an infinite loss.
+
+    Returns the trained parameters, with a leading axis over runs, and a record like that of ``dmlmc.train`` with the
+    columns ``optimiser``, ``learning_rate`` and ``run``, the place on that axis, for ``seconds``.
+
+    >>> import dmlmc
+    >>> loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1e-6, rates=dmlmc.Rates(b=1.8, c=1.0, d=1.0))
+    >>> _, record = sweep(
+    ...     dmlmc.naive(loss, level=0, samples=1), {"SGD": (optax.sgd, [0.5, 1.0])}, jnp.ones((1, 2)),
+    ...     jax.random.key(0)[None], steps=2, validation=lambda params: loss.mean(params, 0), evaluate_every=1,
+    ... )
+    >>> record.loss.round(2).tolist()  # halved at each step, hence a quarter of the square, or gone at once
+    [1.0, 0.25, 0.06, 1.0, 0.0, 0.0]
+    """
+    steps = integer("sweep: steps", steps, minimum=1)
+    every = integer("sweep: evaluate_every", evaluate_every, minimum=1)
+    runs = pd.DataFrame(
+        [
+            (name, positive(f"sweep: a learning rate of {name}", rate), seed)
+            for name, (_, rates) in optimisers.items()
+            for rate in rates
+            for seed in range(len(keys))
+        ],
+        columns=["optimiser", "learning_rate", "seed"],
+    )
+    evaluated = np.array([*range(0, steps, every), steps])
+    trainable, static = eqx.partition(params, eqx.is_inexact_array)
+    run = one_run(estimator, [make for make, _ in optimisers.values()], static, validation, evaluated)
+    each = PartitionSpec("runs")
+    mesh = Mesh(even_mesh(len(runs)).devices.ravel(), ("runs",))
+    spread = jax.jit(jax.shard_map(jax.vmap(run), mesh=mesh, in_specs=each, out_specs=each, check_vma=False))
+    seeds = runs.seed.to_numpy()
+    which = jnp.array([list(optimisers).index(name) for name in runs.optimiser])
+    starts = jax.tree.map(lambda leaf: leaf[seeds], trainable)
+    last, losses = spread(which, jnp.array(runs.learning_rate.to_numpy(), float), starts, keys[seeds])
+    losses = np.asarray(losses, dtype=float)
+    record = runs.loc[runs.index.repeat(len(evaluated))].reset_index(names="run")
+    record.insert(0, "method", estimator.method)
+    for name, per_step in (("work", estimator.work), ("span", estimator.span)):
+        record[name] = np.tile(cumulative(per_step, steps)[evaluated], len(runs))
+    record["step"] = np.tile(evaluated, len(runs))
+    record["loss"] = np.where(np.isfinite(losses), losses, np.inf).ravel()
+    return eqx.combine(last, static), record
+
+
+def params_of(trained: Any, run: int) -> Any:
+    """The parameters of one run, off the devices that the sweep was spread over."""
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[run]) if eqx.is_array(leaf) else leaf, trained)
+
+
+def one_run(
+    estimator: GradientEstimator,
+    makers: Sequence[Callable[..., optax.GradientTransformation]],
+    static: Any,
+    validation: Callable[[Any], Array],
+    evaluated: np.ndarray,
+) -> Callable[[Array, Array, Any, Array], tuple[Any, Array]]:
+    """``run(which, rate, trainable, key)``: the trained leaves, and the losses at the steps ``evaluated``."""
+    bounds = jnp.array([0, *evaluated[:-1]]), jnp.array(evaluated)
+
+    def run(which, rate, trainable, key):
+        candidates = [make(rate) for make in makers]
+
+        def sgd_step(step, carry):
+            trainable, memories, state = carry
+            grads, state = estimator.estimate(eqx.combine(trainable, static), state, step, key)
+            # All optimisers see the gradient, one of them moves the parameters: next to a simulation they cost nothing.
+            answers = [one.update(grads, memory, trainable) for one, memory in zip(candidates, memories, strict=True)]
+            update = jax.tree.map(lambda *leaves: jnp.stack(leaves)[which], *(update for update, _ in answers))
+            return optax.apply_updates(trainable, update), [memory for _, memory in answers], state
+
+        def stretch(carry, bounds):
+            # The step is not batched over runs, so a level that is not due is skipped by a real branch.
+            carry = jax.lax.fori_loop(bounds[0], bounds[1], sgd_step, carry)
+            return carry, validation(eqx.combine(carry[0], static))
+
+        state = estimator.init(eqx.combine(trainable, static))
+        start = trainable, [one.init(trainable) for one in candidates], state
+        (last, _, _), losses = jax.lax.scan(stretch, start, bounds)
+        return last, losses
+
+    return run
+
+
+def after_training(record: pd.DataFrame) -> pd.DataFrame:
+    """The last loss of a sweep by method, optimiser and learning rate: mean over seeds and its 95% t-interval.
+
+    Where a run diverged the mean is infinite.
+
+    >>> last = {"method": "MLMC", "optimiser": "SGD", "learning_rate": 0.1, "step": 9}
+    >>> after_training(pd.DataFrame([{**last, "seed": seed, "loss": loss} for seed, loss in enumerate([1.0, 3.0])]))
+      method optimiser  learning_rate  loss        low       high
+    0   MLMC       SGD            0.1   2.0 -10.706205  14.706205
+    """
+    last = record[record.step == record.step.max()]
+    rows = []
+    for names, runs in last.groupby(["method", "optimiser", "learning_rate"], sort=False):
+        finite = np.all(np.isfinite(runs.loss))
+        found = mean_interval(runs.loss) if finite else (np.inf, np.nan, np.nan)
+        rows.append((*names, *found))
+    return pd.DataFrame(rows, columns=["method", "optimiser", "learning_rate", "loss", "low", "high"])
+
+
+def best_rates(record: pd.DataFrame) -> pd.DataFrame:
+    """Of ``after_training``, the rows with the least loss for each method and optimiser."""
+    table = after_training(record)
+    return table.loc[table.groupby(["optimiser", "method"], sort=False).loss.idxmin()].reset_index(drop=True)
+
+
+def span_ratios(record: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """For losses that all runs of MLMC and delayed MLMC reach: how many times the span of the latter MLMC needs.
+
+    The record is that of one optimiser and learning rate. Empty if no loss is passed by all runs.
+    """
+    pair = record[record.method.isin(["MLMC", "delayed MLMC"])]
+    try:
+        targets = common_targets(pair)
+    except ValueError:
+        return {}
+    return {f"{target:g}": ratio_to_reach(pair, target, "span")._asdict() for target in targets}

@@ -1,0 +1,1 @@
+"""Running the notebooks: ``python -m dmlmc.reproduce``."""

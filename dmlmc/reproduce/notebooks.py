@@ -1,0 +1,205 @@
+"""Notebooks as files: what they are called and take, whether a run of them is up to date, running and cleaning them."""
+
+import ast
+import hashlib
+import json
+import multiprocessing
+import os
+import resource
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dmlmc._internal.files import write
+
+PACKAGE = Path(__file__).parents[1]
+LOCK = PACKAGE.parent / "requirements.lock"
+MACHINERY = "reproduce"  # this room runs and judges notebooks: no number depends on it
+
+
+class Outcome(NamedTuple):
+    """How a run of a notebook ended: its time, the peak memory of its kernel, and the failure, if it failed."""
+
+    seconds: float
+    peak_bytes: int
+    failure: str | None
+
+
+def numbered(directory: Path) -> list[Path]:
+    """The numbered notebooks of a directory, in order."""
+    return sorted(directory.glob("[0-9]*.ipynb"))
+
+
+def contents(directory: Any = ".") -> str:
+    """A Markdown list of the numbered notebooks of a directory but the first: each one's link and title."""
+    import nbformat  # of the dev extra, as all of Jupyter: the library itself does without
+
+    lines = []
+    for path in numbered(Path(directory))[1:]:
+        title = nbformat.read(path, as_version=4).cells[0].source.partition("\n")[0].lstrip("# ")
+        lines.append(f"- [{path.stem}]({path.name}): {title}")
+    return "\n".join(lines)
+
+
+def defaults(notebook: Path) -> dict[str, Any]:
+    """The parameters of a notebook with their default values; a value that is no literal stays its source text."""
+    import papermill
+
+    found = papermill.inspect_notebook(str(notebook))
+    return {name: literal(parameter["default"]) for name, parameter in found.items()}
+
+
+def literal(text: str) -> Any:
+    """The Python value that a text spells, or the text itself.
+
+    >>> literal("3"), literal("[0, 30]"), literal("../figures")
+    (3, [0, 30], '../figures')
+    """
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+
+
+def fingerprint(notebook: Path, parameters: dict[str, Any]) -> str:
+    """A hash of all that decides what a run computes: the notebook's code, its parameters, the package and the lock.
+
+    A notebook that reads files names them in its parameter ``reads``, relative to itself. Their contents count, too.
+    """
+    import nbformat
+
+    code = [cell.source for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"]
+    digest = hashlib.sha256(json.dumps([code, parameters], sort_keys=True, default=str).encode())
+    package = {file.relative_to(PACKAGE): file for file in sorted(PACKAGE.rglob("*.py"))}
+    files = {str(name): file for name, file in package.items() if name.parts[0] != MACHINERY} | {LOCK.name: LOCK}
+    for name, file in files.items():
+        digest.update(f"\0{name}\0".encode() + (file.read_bytes() if file.exists() else b"missing"))
+    for name in (defaults(notebook) | parameters).get("reads", []):
+        file = notebook.parent / name
+        digest.update(f"\0{name}\0".encode() + (file.read_bytes() if file.exists() else b"missing"))
+    return digest.hexdigest()
+
+
+class Running:
+    """A notebook that is being run into ``target``, with a progress bar; what is done before a failure stays there.
+
+    A process of its own runs it, so that the peak memory among that process's children is this kernel's and no other's.
+    It is forked from a server that has imported what it needs, which takes seconds, once for all notebooks.
+    """
+
+    def __init__(self, notebook: Path, target: Path, parameters: dict[str, Any], label: str, row: int = 0):
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__, "papermill"])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.target, self.began = target, time.perf_counter()
+        self.receiver, sender = context.Pipe(duplex=False)
+        arguments = sender, notebook, target, parameters, {"desc": label, "position": row}
+        self.process = context.Process(target=_execute, args=arguments)
+        self.process.start()
+        sender.close()  # so that the end of the process is the end of the pipe
+
+    def outcome(self) -> Outcome:
+        """Wait for the end."""
+        try:
+            found = self.receiver.recv()
+        except EOFError:
+            found = Outcome(time.perf_counter() - self.began, 0, _describe(self.target, RuntimeError("it was killed")))
+        self.process.join()
+        return found
+
+    def stop(self) -> None:
+        """End it now, if it has not ended; a kernel ends by itself when the process that started it is gone."""
+        self.process.kill()
+        self.process.join()
+
+
+def _execute(sender: Any, notebook: Path, target: Path, parameters: dict[str, Any], bar: dict[str, Any]) -> None:
+    import papermill
+
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    began, failure = time.perf_counter(), None
+    try:
+        papermill.execute_notebook(
+            notebook, target, parameters=parameters, cwd=notebook.parent, kernel_name="python3", progress_bar=bar
+        )
+    except KeyboardInterrupt:  # which the parent has got as well
+        return
+    except Exception as error:  # whatever it was, the other notebooks can still run
+        failure = _describe(target, error)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    sender.send(Outcome(time.perf_counter() - began, peak * (1 if sys.platform == "darwin" else 1024), failure))
+
+
+def _end_with_parent() -> None:
+    # A parent that is killed cannot end this process; a kernel ends by itself when its own parent is gone.
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _describe(target: Path, error: BaseException) -> str:
+    """Name the code cell that did not finish, as the executed copy numbers them, its first line and the error."""
+    import nbformat
+
+    name = getattr(error, "ename", type(error).__name__)
+    value = getattr(error, "evalue", str(error)).strip().partition("\n")[0]
+    cells = nbformat.read(target, as_version=4).cells if target.exists() else []
+    code = [cell for cell in cells if cell.cell_type == "code"]
+    # Papermill notes when it starts a cell, whatever then becomes of it; "failed" it says of an exception only.
+    started = [number for number, cell in enumerate(code) if cell.metadata.get("papermill", {}).get("start_time")]
+    if not started:
+        return f"no cell yet: {name}: {value}"
+    first = code[started[-1]].source.strip().partition("\n")[0]
+    return f"code cell {started[-1] + 1} of {len(code)}, {first!r}: {name}: {value}"
+
+
+def clean(notebook: Any) -> Any:
+    """A copy of a notebook without what differs from run to run: times, widget models, progress bars, cut streams."""
+    import nbformat
+
+    cleaned = nbformat.from_dict(json.loads(json.dumps(notebook)))
+    cleaned.metadata = nbformat.from_dict(
+        {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        }
+    )
+    for cell in cleaned.cells:
+        tags = cell.metadata.get("tags")
+        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        if cell.cell_type == "code":
+            cell.outputs = _clean_outputs(cell.outputs)
+    return cleaned
+
+
+def _clean_outputs(outputs: list) -> list:
+    kept: list = []
+    for output in outputs:
+        if output.output_type == "stream":
+            if output.name == "stderr":
+                continue  # progress bars, with their times
+            if kept and kept[-1].output_type == "stream":
+                kept[-1].text += output.text  # where one stream was cut in two is a matter of timing
+                continue
+        else:
+            output.metadata = type(output)()
+            # The model is gone with its kernel. The picture beside it in the same output is what remains.
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+        kept.append(output)
+    return kept
+
+
+def refresh(notebook: Path, executed: Path) -> None:
+    """Put the outputs of an executed copy into a notebook, cleaned; its text stays as it is."""
+    import nbformat
+
+    ours, theirs = (nbformat.read(path, as_version=4) for path in (notebook, executed))
+    code = [[cell for cell in book.cells if cell.cell_type == "code"] for book in (ours, theirs)]
+    if [cell.source for cell in code[0]] != [cell.source for cell in code[1]]:
+        raise ValueError(f"refresh: {executed} must hold the code of {notebook.name}, got another; run it again.")
+    for cell, done in zip(*code, strict=True):
+        cell.outputs, cell.execution_count = done.outputs, done.execution_count
+    write(notebook, nbformat.writes(clean(ours)) + "\n")

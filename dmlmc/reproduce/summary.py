@@ -1,0 +1,251 @@
+"""The paper's claims beside what the last run found; ``python -m dmlmc.reproduce.summary`` prints them.
+
+Each claim states its own rule for "reproduced". Numbers of a run that is smaller than the paper's are shown and not
+judged, since the paper's values belong to its sizes; a claim whose data is not there is "not run".
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dmlmc._internal.files import fill_between, markdown_table, write
+from dmlmc.calibration.interval import Interval
+from dmlmc.experiments.comparison import ratio_to_reach
+from dmlmc.rates import Rates
+from dmlmc.schedule import plan
+
+ROOT = Path(__file__).parents[2]
+MARKERS = ("<!-- summary: begin, filled by python -m dmlmc.reproduce.summary --readme -->", "<!-- summary: end -->")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper, how to measure it from the data of a notebook, and when it counts as reproduced."""
+
+    claim: str
+    paper: str
+    notebook: str | None  # None: nothing needs to be run
+    measure: Callable[[Path], Interval]
+    rule: str
+    holds: Callable[[Interval], bool]
+
+    def profile(self, directory: Path) -> str | None:
+        """The profile of the run that left its data in a directory; None if none did."""
+        if self.notebook is None:
+            return "paper"
+        data = directory / f"{self.notebook[3:]}.json"
+        return json.loads(data.read_text())["profile"] if data.exists() else None
+
+
+def saved(name: str, file: str) -> Callable[[Path], Interval]:
+    """A number and its interval, as a notebook saves them: estimate, low, high."""
+
+    def measure(directory: Path) -> Interval:
+        return Interval(*(json.loads((directory / file).read_text())[name][end] for end in ("estimate", "low", "high")))
+
+    return measure
+
+
+def ratio(cost: str, over: str, under: str) -> Callable[[Path], Interval]:
+    """How many times as much of a cost one method pays as another for an equal loss, over all target losses.
+
+    The mean of the target losses' ratios. Their intervals are not independent, so the widest claim is made: from the
+    lowest end of any to the highest end of any.
+    """
+
+    def measure(directory: Path) -> Interval:
+        targets = [target["loss"] for target in json.loads((directory / "deep_hedging.json").read_text())["targets"]]
+        record = pd.read_csv(directory / "deep_hedging_curves.csv")
+        found = [ratio_to_reach(record, target, cost, over=over, under=under) for target in targets]
+        mean = sum(one.mean for one in found) / len(found)
+        return Interval(mean, min(one.low for one in found), max(one.high for one in found))
+
+    return measure
+
+
+def counted_span(directory: Path) -> Interval:
+    """MLMC's mean span per step over delayed MLMC's at the paper's settings: counted, so the interval is a point."""
+    delayed = plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512)
+    times = delayed.without_delay().mean_span() / delayed.mean_span()
+    return Interval(times, times, times)
+
+
+def bound_over_truth(directory: Path) -> Interval:
+    """The theorem for delayed MLMC against exact averages: median, least and largest ratio over all settings."""
+    settings = pd.read_csv(directory / "theorem_curves.csv").query("guarantee == 'delayed MLMC'")
+    ratios = settings.bound / settings.exact
+    return Interval(float(ratios.median()), float(ratios.min()), float(ratios.max()))
+
+
+CLAIMS = (
+    Claim(
+        "variance of grad D_l falls as 2^(-b l)",
+        "b close to 2",
+        "01_assumptions",
+        saved("b", "assumptions.json"),
+        "b is within 0.2 of 2 (the paper reads off 2 and works with 1.8), its interval above c = 1: Assumption 2",
+        lambda b: abs(b.mean - 2) <= 0.2 and b.low > 1,
+    ),
+    Claim(
+        "cost of level l grows as 2^(c l)",
+        "c = 1",
+        "01_assumptions",
+        saved("c", "assumptions.json"),
+        "c is 1 up to rounding: time steps are counted, not timed",
+        lambda c: abs(c.mean - 1) < 1e-6,
+    ),
+    Claim(
+        "smoothness of grad D_l falls as 2^(-d l)",
+        "d = 1",
+        "01_assumptions",
+        saved("d", "assumptions.json"),
+        "d is within 0.2 of 1 (the margin of b), its interval above 0, below which stale levels would not matter less",
+        lambda d: abs(d.mean - 1) <= 0.2 and d.low > 0,
+    ),
+    Claim(
+        "a solver of strong order k has b = 2k: Euler, k = 1/2",
+        "b = 1",
+        "01_assumptions",
+        saved("euler_b", "assumptions.json"),
+        "b is within 0.2 of 1 (the margin of Milstein's b)",
+        lambda b: abs(b.mean - 1) <= 0.2,
+    ),
+    Claim(
+        "span per step, MLMC over delayed MLMC, counted",
+        "64 / 4 = 16",
+        None,
+        counted_span,
+        "the ratio is 16 exactly",
+        lambda times: times.mean == 16,
+    ),
+    Claim(
+        "span to equal loss, MLMC over delayed MLMC",
+        "16 by counting",
+        "03_deep_hedging",
+        ratio("span", "MLMC", "delayed MLMC"),
+        "the interval, over four target losses, lies above 14.4: stale gradients cost at most a tenth (our margin)",
+        lambda times: times.low > 0.9 * 16,
+    ),
+    Claim(
+        "span to equal loss, naive over delayed MLMC",
+        "above 1",
+        "03_deep_hedging",
+        ratio("span", "naive", "delayed MLMC"),
+        "the interval lies above 1",
+        lambda times: times.low > 1,
+    ),
+    Claim(
+        "work to equal loss, MLMC over delayed MLMC",
+        "slightly above 1",
+        "03_deep_hedging",
+        ratio("work", "MLMC", "delayed MLMC"),
+        "the interval lies above 1",
+        lambda times: times.low > 1,
+    ),
+    Claim(
+        "seconds per step with few paths, MLMC over delayed MLMC",
+        "16 by counting",
+        "06_wall_clock",
+        saved("mlmc_over_delayed", "wall_clock.json"),
+        "the ratio of medians is at least 13 (our margin); the interval is from the least to the largest of repeats",
+        lambda times: times.mean >= 13,
+    ),
+    Claim(
+        "bound of the theorem over the true mean squared gradient, quadratic loss",
+        "at least 1",
+        "02_theorem",
+        bound_over_truth,
+        "no setting has a ratio below 1; found is the median, the interval all of them",
+        lambda times: times.low >= 1,
+    ),
+)
+
+
+def judge(directory: Path, failed: Collection[str] = ()) -> list[dict[str, Any]]:
+    """One record per claim from a data directory: claim, paper, found, low, high, reproduced.
+
+    What was not measured is None, and so is ``reproduced`` where the run was smaller than the paper's. Data of a
+    notebook in ``failed`` is from an older run and does not count.
+    """
+    records = []
+    for claim in CLAIMS:
+        found, verdict = Interval(math.nan, math.nan, math.nan), None
+        profile = None if claim.notebook in failed else claim.profile(directory)
+        if profile is not None:
+            found = claim.measure(directory)
+            verdict = bool(claim.holds(found)) if profile == "paper" else None
+        ends = {name: value if math.isfinite(value) else None for name, value in found._asdict().items()}
+        numbers = {"found": ends["mean"], "low": ends["low"], "high": ends["high"]}
+        records.append({"claim": claim.claim, "paper": claim.paper, **numbers, "reproduced": verdict})
+    return records
+
+
+def to_json(records: Sequence[dict[str, Any]]) -> str:
+    """The records as the text of ``summary.json``."""
+    return json.dumps(list(records), indent=1) + "\n"
+
+
+def as_rows(records: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """The cells of the table, its head first.
+
+    >>> row = {"claim": "span", "paper": "16", "found": 15.91, "low": None, "high": None, "reproduced": True}
+    >>> as_rows([row])[1]
+    ('span', '16', '15.9', 'unknown', 'yes')
+    """
+    rows: list[tuple[str, ...]] = [("claim", "paper", "found", "interval", "reproduced")]
+    for record in records:
+        if record["found"] is None:
+            rows.append((record["claim"], record["paper"], "not run", "", ""))
+            continue
+        known = record["low"] is not None and record["high"] is not None
+        interval = f"{record['low']:.3g} to {record['high']:.3g}" if known else "unknown"
+        verdict = {True: "yes", False: "no", None: "too small to say"}[record["reproduced"]]
+        rows.append((record["claim"], record["paper"], f"{record['found']:.3g}", interval, verdict))
+    return rows
+
+
+def as_text(records: Sequence[dict[str, Any]]) -> str:
+    """The table for a terminal."""
+    rows = as_rows(records)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def as_markdown(records: Sequence[dict[str, Any]]) -> str:
+    """The table for the README, each claim with its rule."""
+    rules = {claim.claim: claim.rule for claim in CLAIMS}
+    head, *rows = as_rows(records)
+    return markdown_table([(*head, "rule"), *((*row, rules[row[0]]) for row in rows)])
+
+
+def fill(text: str, records: Sequence[dict[str, Any]]) -> str:
+    """A text with the table between the two markers replaced."""
+    return fill_between(text, MARKERS, as_markdown(records))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line: print the table, or with ``--readme`` put that of ``summary.json`` into the README."""
+    parser = argparse.ArgumentParser("python -m dmlmc.reproduce.summary", description=__doc__)
+    parser.add_argument("--readme", action="store_true", help="fill the table in README.md from summary.json")
+    parser.add_argument("--data", type=Path, default=ROOT / "figures" / "data", help="where the notebooks saved theirs")
+    options = parser.parse_args(arguments)
+    if options.readme:
+        records = json.loads((options.data / "summary.json").read_text())
+        write(ROOT / "README.md", fill((ROOT / "README.md").read_text(), records))
+        return 0
+    print(as_text(judge(options.data)), "\nA claim counts as reproduced when", sep="\n")
+    for claim in CLAIMS:
+        print(f"- {claim.claim}: {claim.rule}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

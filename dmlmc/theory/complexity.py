@@ -1,0 +1,187 @@
+"""What a guaranteed accuracy costs, and Table 1: in symbols, in numbers, and as exponents that are fitted. No JAX."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+from dmlmc._internal.checks import positive
+from dmlmc.schedule import level_cost
+from dmlmc.theory.quadratic import delayed_model, exact_moments, naive_model
+from dmlmc.theory.staleness import safe_step_size, sharper_bound
+from dmlmc.theory.theorem import METHODS, Bound, Problem, bound, check_method
+
+SHARPER = "delayed MLMC, sharper"  # delayed MLMC by dmlmc.staleness instead of the paper's theorem
+GUARANTEES = (*METHODS, SHARPER)
+
+
+def guarantee(problem: Problem, name: str, samples: float) -> Callable[[int], Bound]:
+    """The bound as a function of the number of steps, at the largest step sizes it admits."""
+    if name == SHARPER:
+        plan = problem.plan(samples)
+        return lambda steps: sharper_bound(problem, plan, steps)
+    check_method("guarantee", name)
+    return lambda steps: bound(problem, name, samples, steps)
+
+
+def steps_needed(problem: Problem, name: str, samples: float, target: float) -> int:
+    """The smallest number of steps after which a mean squared gradient norm of ``target`` is guaranteed.
+
+    The step size of the paper's theorem falls with T itself, as 1 / log(2 T + 1), so T is found by bisection.
+
+    >>> from dmlmc import Rates
+    >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)
+    >>> {name: steps_needed(problem, name, samples=10**6, target=0.1) for name in GUARANTEES}
+    {'naive': 41, 'MLMC': 41, 'delayed MLMC': 173082, 'delayed MLMC, sharper': 164}
+    """
+    bound_after, target = guarantee(problem, name, samples), positive("steps_needed: target", target)
+    noise, high = bound_after(1).noise, 1
+    if noise >= target:
+        # Rounding up N_l makes the plan's own variance fall unevenly; M' falls as 1 / N and stays above it.
+        promised = 2 * problem.variance("MLMC", samples) if name == SHARPER else noise
+        raise ValueError(
+            f"steps_needed: target must exceed the noise in the bound, {noise:.4g} at N = {samples:g}, got {target}; "
+            f"N above {samples * promised / target:.4g} would do."
+        )
+    while bound_after(high).total > target:
+        high *= 2
+    low = high // 2  # too few, or 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if bound_after(middle).total <= target else (middle, high)
+    return high
+
+
+def span_per_step(problem: Problem, name: str) -> float:
+    """Mean span of a step, counted: one path at l_max for naive and MLMC, that of the periods for delayed MLMC."""
+    if name in ("naive", "MLMC"):
+        return level_cost(problem.max_level, problem.rates.c)
+    return problem.plan(1.0).mean_span()
+
+
+def work_per_step(problem: Problem, name: str, samples: float) -> float:
+    """Mean work of a step, counted; the naive batch has N paths."""
+    if name == "naive":
+        return math.ceil(samples) * level_cost(problem.max_level, problem.rates.c)
+    plan = problem.plan(samples)
+    return (plan.without_delay() if name == "MLMC" else plan).mean_work()
+
+
+def span_needed(problem: Problem, name: str, samples: float, target: float) -> float:
+    """Span of the steps that ``steps_needed`` counts, at the mean span of a step."""
+    return steps_needed(problem, name, samples, target) * span_per_step(problem, name)
+
+
+def trade_map(problem: Problem, max_levels, targets) -> pd.DataFrame:
+    """Span of MLMC over that of delayed MLMC for the same guaranteed accuracy, by the paper's bound and the sharper.
+
+    Batches are taken so large that the noise does not count, as the paper does. Above 1, delay pays.
+    """
+    rows = []
+    for level in max_levels:
+        here = Problem(problem.L, problem.M, problem.rates, level, problem.gap)
+        for target in targets:
+            spans = {name: span_needed(here, name, 1e15, target) for name in ("MLMC", "delayed MLMC", SHARPER)}
+            steps = steps_needed(here, "delayed MLMC", 1e15, target)
+            row = {"max_level": level, "target": target, "steps": steps, "paper": spans["MLMC"] / spans["delayed MLMC"]}
+            rows.append(row | {"sharper": spans["MLMC"] / spans[SHARPER]})
+    return pd.DataFrame(rows)
+
+
+def table_1_symbols() -> pd.DataFrame:
+    """Table 1 in symbols, with the row that ``dmlmc.staleness`` adds and the naive rate without its l_max."""
+    delayed_work = "N T + T sum 2^((c-d) l)"
+    rows = {
+        "naive": ("1/T + M/N", "1/T + (M/N) l_max", "N T 2^(c l_max)", "T 2^(c l_max)"),
+        "MLMC": ("1/T + M/N", "1/T + M/N", "N T + T 2^(c l_max)", "T 2^(c l_max)"),
+        "delayed MLMC": ("", "(log T / T + M/N) l_max", delayed_work, "T sum 2^((c-d) l)"),
+        SHARPER: ("l_max / T + M/N", "", delayed_work, "T sum 2^((c-d) l)"),
+    }
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["rate, sharper", "rate, paper", "work", "span"])
+
+
+def table_1(problem: Problem, samples: float, steps: int) -> pd.DataFrame:
+    """Table 1 in numbers: step size, bound and its two terms, work and span of ``steps`` steps, for each guarantee.
+
+    >>> from dmlmc import Rates
+    >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)
+    >>> table_1(problem, samples=1000, steps=4000).span.tolist()
+    [256000.0, 256000.0, 16000.0, 16000.0]
+    """
+    rows = {}
+    for name in GUARANTEES:
+        found = guarantee(problem, name, samples)(steps)
+        work, span = work_per_step(problem, name, samples), span_per_step(problem, name)
+        rows[name] = (found.start, found.noise, found.total, work * steps, span * steps)
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["start", "noise", "bound", "work", "span"])
+
+
+def growth(problem: Problem, samples: int) -> pd.DataFrame:
+    """Exponents of work, span and error in T, N and ``2^l_max``: claimed in Table 1, and fitted.
+
+    Work and span are counted step by step. The error is the exact average of ``|grad F|^2`` on the quadratic loss, at
+    step ``1 / L'`` without delay and at the safe one with it: its start without noise, its noise near the stationary
+    state. A factor l_max or log T counts as exponent 0 in the claim, and tilts the fit a little.
+    """
+    powers, levels, sizes = 2 ** np.arange(6, 12), range(2, 7), [2**power for power in range(10, 17)]
+    longest = int(max(powers))
+    per_level = [Problem(problem.L, problem.M, problem.rates, level, problem.gap) for level in levels]
+    rows = []
+    for method in METHODS:
+        c, delayed = problem.rates.c, max(problem.rates.c - problem.rates.d, 0.0)
+        work, span = (_cumulative(problem, method, samples, cost, longest) for cost in ("work", "span"))
+        start = np.cumsum(_squares(problem, method, 1e15, longest)) / np.arange(1, longest + 1)
+        top = 2.0 ** np.array(levels)
+        series = [
+            ("work", "T", 1.0, powers, work[powers]),
+            ("work", "N", 1.0, sizes, [work_per_step(problem, method, size) for size in sizes]),
+            ("work", "2^l_max", c * (method == "naive"), top, [work_per_step(p, method, samples) for p in per_level]),
+            ("span", "T", 1.0, powers, span[powers]),
+            (
+                "span",
+                "2^l_max",
+                delayed if method == "delayed MLMC" else c,
+                top,
+                [span_per_step(p, method) for p in per_level],
+            ),
+            ("start", "T", -1.0, powers[2:], start[powers[2:] - 1]),
+            ("noise", "N", -1.0, sizes, [_stationary(problem, method, size) for size in sizes]),
+            ("noise", "2^l_max", 0.0, top, [_stationary(p, method, 1 << 20) for p in per_level]),
+        ]
+        rows += [(q, against, method, claim, fitted_exponent(at, values)) for q, against, claim, at, values in series]
+    return pd.DataFrame(rows, columns=["quantity", "against", "method", "claimed", "fitted"])
+
+
+def _cumulative(problem: Problem, method: str, samples: int, cost: str, steps: int) -> np.ndarray:
+    if method == "naive":
+        unit = level_cost(problem.max_level, problem.rates.c)
+        return np.arange(steps + 1) * unit * (samples if cost == "work" else 1)
+    plan = problem.plan(samples) if method == "delayed MLMC" else problem.plan(samples).without_delay()
+    return getattr(plan, f"cumulative_{cost}")(steps)
+
+
+def _squares(problem: Problem, method: str, samples: float, steps: int) -> np.ndarray:
+    plan = problem.plan(samples)
+    model = naive_model(problem, int(samples)) if method == "naive" else delayed_model(problem, plan)
+    step_size = 1 / problem.L_prime
+    if method == "MLMC":
+        model = delayed_model(problem, plan.without_delay())
+    if method == "delayed MLMC":
+        step_size = safe_step_size(problem, plan)
+    return exact_moments(model, problem.gap, step_size, steps)[0]
+
+
+def _stationary(problem: Problem, method: str, samples: int) -> float:
+    """The mean of ``|grad F|^2`` over the second half of 1024 steps from a start that is as good as the optimum."""
+    near = Problem(problem.L, problem.M, problem.rates, problem.max_level, 1e-12 * problem.gap)
+    return float(np.mean(_squares(near, method, samples, 1024)[512:]))
+
+
+def fitted_exponent(sizes, values) -> float:
+    """Slope of log2 values against log2 sizes: the power with which one grows with the other.
+
+    >>> round(fitted_exponent([1, 2, 4], [3, 12, 48]), 6)
+    2.0
+    """
+    return float(np.polyfit(np.log2(np.asarray(sizes, float)), np.log2(np.asarray(values, float)), 1)[0])

@@ -1,0 +1,223 @@
+"""SGD on a quadratic loss without sampling: exact second moments, and the exact limit of stability. No JAX.
+
+On a quadratic loss SGD is linear, with heavy-ball momentum, too. Its state is x, the last gradient of every level and
+the velocity; both the mean squares and the growth of a deviation follow from small matrices. Coordinates are alike and
+independent, so sums of squares over all of them obey the same recursion whatever the dimension.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from dmlmc._internal.checks import integer, positive, positive_integers, positive_reals, real
+from dmlmc.schedule import Plan, plan
+from dmlmc.theory.staleness import safe_step_size
+from dmlmc.theory.theorem import Problem, largest_step_size
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """Gradients ``curvatures[l] x + noise`` of variance ``variances[l]``, refreshed every ``periods[l]`` steps.
+
+    Curvatures may have any sign: Assumption 3 bounds their size only.
+
+    >>> LinearModel(curvatures=(1.0, 0.5), variances=(0.1, 0.02), periods=(1, 2)).curvature
+    1.5
+    """
+
+    curvatures: tuple[float, ...]
+    variances: tuple[float, ...]
+    periods: tuple[int, ...]
+
+    def __post_init__(self):
+        curvatures = tuple(real(f"LinearModel: curvatures[{l}]", value) for l, value in enumerate(self.curvatures))
+        variances = positive_reals("LinearModel: variances", self.variances, length=len(curvatures))
+        object.__setattr__(self, "curvatures", curvatures)
+        object.__setattr__(self, "variances", tuple(float(value) for value in variances))
+        periods = positive_integers("LinearModel: periods", self.periods, length=len(curvatures))
+        object.__setattr__(self, "periods", periods)
+
+    @property
+    def curvature(self) -> float:
+        """Of the mean loss at the finest level, the sum over levels."""
+        return sum(self.curvatures)
+
+    def refresh(self, step: int) -> np.ndarray:
+        """The matrix that takes the state (x, last gradients, velocity) to that after the refreshes of a step."""
+        matrix = np.eye(len(self.periods) + 2)
+        for level, (curvature, period) in enumerate(zip(self.curvatures, self.periods, strict=True), start=1):
+            if step % period == 0:
+                matrix[level] = 0.0
+                matrix[level, 0] = curvature
+        return matrix
+
+    def noise(self, step: int) -> np.ndarray:
+        """The variances that the refreshes of a step add to the state."""
+        due = [v if step % p == 0 else 0.0 for v, p in zip(self.variances, self.periods, strict=True)]
+        return np.array([0.0, *due, 0.0])
+
+
+def delayed_model(problem: Problem, plan: Plan) -> LinearModel:
+    """``dmlmc.QuadraticLoss`` with the constants of a problem, under a plan; plain MLMC is ``plan.without_delay()``."""
+    levels = range(problem.max_level + 1)
+    variances = [problem.M * 2.0 ** (-problem.rates.b * l) / n for l, n in zip(levels, plan.samples, strict=True)]
+    return LinearModel(quadratic_curvatures(problem), tuple(variances), plan.periods)
+
+
+def naive_model(problem: Problem, samples: int) -> LinearModel:
+    """The same loss with ``samples`` paths at the finest level; its levels have independent noise, which adds up."""
+    samples = integer("naive_model: samples", samples, minimum=1)
+    variance = problem.M * sum(2.0 ** (-problem.rates.b * level) for level in range(problem.max_level + 1)) / samples
+    return LinearModel((sum(quadratic_curvatures(problem)),), (variance,), (1,))
+
+
+def quadratic_curvatures(problem: Problem) -> tuple[float, ...]:
+    """``2^(-d l) L`` for each level."""
+    return tuple(problem.L * 2.0 ** (-problem.rates.d * level) for level in range(problem.max_level + 1))
+
+
+def exact_moments(model: LinearModel, gap: float, step_size, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """``E|grad F(x_t)|^2`` and ``E|grad F(x_t) - g_t|^2`` for t = 0, ..., ``steps - 1``, from F(x_0) - inf F = ``gap``.
+
+    An array of step sizes gives a leading axis.
+
+    >>> gradient, error = exact_moments(LinearModel((1.0,), (0.5,), (1,)), gap=2.0, step_size=0.5, steps=3)
+    >>> gradient.tolist(), error.tolist()  # |x|^2 goes to |x|^2 / 4 + 0.5 / 4
+    ([4.0, 1.125, 0.40625], [0.5, 0.5, 0.5])
+    """
+    if model.curvature <= 0:
+        raise ValueError(f"exact_moments: the model must have positive total curvature, got {model.curvature}.")
+    steps, sizes = integer("exact_moments: steps", steps, minimum=0), np.asarray(step_size, dtype=float)
+    update, size = _updates(model, sizes), len(model.periods) + 2
+    moments = np.zeros((*sizes.shape, size, size))
+    moments[..., 0, 0] = 2 * positive("exact_moments: gap", gap) / model.curvature
+    error_row = np.array([model.curvature] + [-1.0] * (size - 2) + [0.0])
+    gradient, error = np.empty((*sizes.shape, steps)), np.empty((*sizes.shape, steps))
+    for step in range(steps):
+        gradient[..., step] = model.curvature**2 * moments[..., 0, 0]
+        refresh = model.refresh(step)
+        moments = refresh @ moments @ refresh.T + np.diag(model.noise(step))
+        error[..., step] = error_row @ moments @ error_row
+        moments = update @ moments @ np.swapaxes(update, -1, -2)
+    return gradient, error
+
+
+def growth_factor(model: LinearModel, step_size, momentum: float = 0.0) -> np.ndarray:
+    """By how much a deviation grows per step in the long run: the spectral radius over a whole cycle of periods.
+
+    Below 1 the run is stable, above 1 it diverges, whatever the noise. An array of step sizes gives an array.
+    ``momentum`` is that of ``optax.sgd(step_size, momentum)``: the velocity v becomes ``momentum v + gradient``.
+
+    >>> float(growth_factor(LinearModel((1.0,), (1.0,), (1,)), 2.5))
+    1.5
+    """
+    cycle, sizes = math.lcm(*model.periods), np.asarray(step_size, dtype=float)
+    if cycle > 100_000:
+        raise ValueError(f"growth_factor: periods must repeat within 100000 steps, got {model.periods}: {cycle} steps.")
+    update = _updates(model, sizes, real("growth_factor: momentum", momentum))
+    product, log_scale = np.broadcast_to(np.eye(len(model.periods) + 2), update.shape), np.zeros(sizes.shape)
+    for step in range(cycle):
+        product = update @ (model.refresh(step) @ product)
+        largest = np.max(np.abs(product), axis=(-1, -2))  # a long unstable cycle would overflow
+        product, log_scale = product / largest[..., None, None], log_scale + np.log(largest)
+    radius = np.max(np.abs(np.linalg.eigvals(product)), axis=-1)
+    with np.errstate(divide="ignore"):
+        return np.exp((np.log(radius) + log_scale) / cycle)
+
+
+def largest_stable_step(model: LinearModel, momentum: float = 0.0, *, points: int = 400) -> float:
+    """The step size at which the run first stops being stable, found by a scan on a log scale and by bisection.
+
+    Stability can come back at larger steps; this is the end of the first stable stretch. 0.0 if there is none.
+
+    >>> round(largest_stable_step(LinearModel((1.0,), (1.0,), (1,))), 6)
+    2.0
+    """
+    scale = sum(abs(curvature) for curvature in model.curvatures)
+    lowest = 1e-3 * (1 - momentum) / sum(abs(k) * p for k, p in zip(model.curvatures, model.periods, strict=True))
+    sizes = np.geomspace(lowest, 8 / scale, points) if lowest < 8 / scale else np.array([lowest])
+    unstable = np.flatnonzero(growth_factor(model, sizes, momentum) >= 1.0)
+    if unstable.size == 0:
+        return float(sizes[-1])
+    if unstable[0] == 0:
+        return 0.0
+    low, high = sizes[unstable[0] - 1], sizes[unstable[0]]
+    for _ in range(40):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if growth_factor(model, middle, momentum) < 1.0 else (low, middle)
+    return float(low)
+
+
+def power_plan(problem: Problem, exponent: float) -> Plan:
+    """One sample per level and periods ``2^(d' l)``, d' the exponent, rounded to powers of two so that they nest.
+
+    >>> from dmlmc import Rates
+    >>> power_plan(Problem(1.0, 1.0, Rates(1.8, 1.0, 1.0), 3, 1.0), 1.5).periods
+    (1, 4, 8, 32)
+    """
+    levels = range(problem.max_level + 1)
+    periods = [2 ** math.floor(exponent * level + 0.5) for level in levels]
+    return plan(problem.rates, problem.max_level, samples=[1] * len(levels), periods=periods)
+
+
+def sign_patterns(problem: Problem, periods: Sequence[int]) -> list[LinearModel]:
+    """Every quadratic whose levels curve by plus, minus or zero times ``2^(-d l) L`` and whose sum curves upwards.
+
+    Assumption 3 allows all of them: it bounds sizes, not signs.
+    """
+    curvatures = np.array(quadratic_curvatures(problem))
+    patterns = np.array(list(itertools.product((-1.0, 0.0, 1.0), repeat=len(curvatures)))) * curvatures
+    noise = (1.0,) * len(curvatures)
+    return [LinearModel(tuple(row), noise, tuple(periods)) for row in patterns if row.sum() > 1e-9]
+
+
+def growth_map(problem: Problem, exponents: Sequence[float], step_sizes, *, worst: bool) -> pd.DataFrame:
+    """Growth per step for each exponent d' and step size: of ``QuadraticLoss``, or of the worst sign pattern."""
+    frames = []
+    for exponent in exponents:
+        periods = power_plan(problem, exponent).periods
+        plain = LinearModel(quadratic_curvatures(problem), (1.0,) * len(periods), periods)
+        models = sign_patterns(problem, periods) if worst else [plain]
+        growth = np.max([growth_factor(model, step_sizes) for model in models], axis=0)
+        frames.append(pd.DataFrame({"exponent": exponent, "step_size": step_sizes, "growth": growth}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def safe_lines(problem: Problem, exponents: Sequence[float], steps: int) -> pd.DataFrame:
+    """The step sizes that theory calls safe: the sharper one for any d', the paper's where d' is at most d."""
+    rows = []
+    for exponent in exponents:
+        paper = largest_step_size(problem, "delayed MLMC", steps) if exponent <= problem.rates.d else math.nan
+        safe = safe_step_size(problem, power_plan(problem, exponent))
+        rows.append({"exponent": exponent, "safe, sharper bound": safe, f"safe, paper (T = {steps})": paper})
+    return pd.DataFrame(rows)
+
+
+def step_size_ladder(problem: Problem, samples: float, steps: int) -> dict[str, float]:
+    """Step sizes for delayed MLMC from the most careful to the largest stable one, and the stable one of MLMC.
+
+    >>> from dmlmc import Rates
+    >>> ladder = step_size_ladder(Problem(1.0, 1.0, Rates(1.8, 1.0, 1.0), 6, 1.0), samples=1000, steps=4000)
+    >>> {name: float(f"{size:.3g}") for name, size in ladder.items()}
+    {'paper': 0.000662, 'sharper': 0.122, 'stable, delayed MLMC': 2.0, 'stable, MLMC': 1.01}
+    """
+    plan = problem.plan(samples)
+    return {
+        "paper": largest_step_size(problem, "delayed MLMC", steps),
+        "sharper": safe_step_size(problem, plan),
+        "stable, delayed MLMC": largest_stable_step(delayed_model(problem, plan), points=60),
+        "stable, MLMC": largest_stable_step(delayed_model(problem, plan.without_delay()), points=60),
+    }
+
+
+def _updates(model: LinearModel, sizes: np.ndarray, momentum: float = 0.0) -> np.ndarray:
+    """The matrix of ``velocity = momentum velocity + sum of the last gradients``, ``x - step size * velocity``."""
+    size = len(model.periods) + 2
+    updates = np.broadcast_to(np.eye(size), (*sizes.shape, size, size)).copy()
+    updates[..., -1, :] = [0.0] + [1.0] * (size - 2) + [momentum]
+    updates[..., 0, 1:] = -sizes[..., None] * updates[..., -1, 1:]
+    return updates

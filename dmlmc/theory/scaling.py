@@ -1,0 +1,94 @@
+"""A model of the seconds of one SGD step on many devices: work and span of a plan, and constants. Nothing is measured.
+
+Devices share the samples of every level. A step on P of them takes the longer of two times, and its sums:
+
+- the chain: ``chain_seconds`` times the span of the step, however many devices there are. ``chain_seconds`` is one
+  gradient of a single path at level 0, the latency of its time steps one after another;
+- the load: ``path_seconds`` times the work of the busiest device, which has ``ceil(N_l / P)`` samples of every level
+  that is due. ``path_seconds`` is what one more level-0 path adds when a device has plenty of them;
+- the sums: ``hop_seconds * ceil(log2 P)`` to add up the gradients, once for every level that is due.
+
+Levels due at one step are taken to run side by side, as the paper counts span. A device that runs them in turn, as
+XLA does today, needs less than three times as long at c = 1: its time without sums is at most the load plus the sum
+of the chains, and that sum is less than twice the longest. No JAX here.
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dmlmc._internal.checks import integer, positive, real
+from dmlmc._internal.files import fill_between, markdown_table, write
+from dmlmc.rates import Rates
+from dmlmc.schedule import Plan, level_cost, plan
+
+README = Path(__file__).parents[2] / "README.md"
+MARKERS = ("<!-- scaling: begin, filled by python -m dmlmc.theory.scaling --readme -->", "<!-- scaling: end -->")
+MAX_LEVELS, DEVICES = (6, 8, 10, 12), (1, 8, 64, 1024, 4096)
+LEVEL0_SAMPLES = 2**20  # with the paper's 512 a step is bound by its span on one device already
+ASSUMED = {"chain_seconds": 1e-3, "path_seconds": 1e-6, "hop_seconds": 1e-5}
+_LONGEST = 2**16  # steps to average over, if the cycle of the periods is longer
+
+
+def predicted_seconds(
+    planned: Plan, devices: int, *, chain_seconds: float, path_seconds: float, hop_seconds: float = 0.0
+) -> dict[str, float]:
+    """Mean seconds of a step by method, as the model of this module predicts them; naive has equal variance.
+
+    With very many devices only the spans are left:
+
+    >>> paper = plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512)
+    >>> predicted_seconds(paper, devices=10**6, chain_seconds=1.0, path_seconds=1e-3)
+    {'naive': 64.0, 'MLMC': 64.0, 'delayed MLMC': 4.0}
+    """
+    devices = integer("predicted_seconds: devices", devices, minimum=1)
+    chain = positive("predicted_seconds: chain_seconds", chain_seconds)
+    path = positive("predicted_seconds: path_seconds", path_seconds)
+    hop = real("predicted_seconds: hop_seconds", hop_seconds)
+    if hop < 0:
+        raise ValueError(f"predicted_seconds: hop_seconds must be at least 0, got {hop}.")
+    top = level_cost(planned.max_level, planned.rates.c)
+
+    def of_plan(delayed: Plan) -> float:
+        steps = np.arange(min(math.lcm(*delayed.periods), _LONGEST))
+        # The load of the busiest device is the work of a plan with its samples alone.
+        alone = Plan(delayed.rates, tuple(-(-n // devices) for n in delayed.samples), delayed.periods)
+        due = sum(steps % period == 0 for period in delayed.periods)
+        longer = np.maximum(chain * delayed.span(steps), path * alone.work(steps))
+        return float(np.mean(longer + hop * math.ceil(math.log2(devices)) * due))
+
+    naive = max(chain * top, path * top * -(-planned.naive_samples() // devices))
+    return {
+        "naive": naive + hop * math.ceil(math.log2(devices)),
+        "MLMC": of_plan(planned.without_delay()),
+        "delayed MLMC": of_plan(planned),
+    }
+
+
+def scaling_table() -> str:
+    """The table of the README: predicted seconds of a step by finest level, method and number of devices."""
+    rows = [("finest level", "method", *(f"{devices} device{'s' * (devices > 1)}" for devices in DEVICES))]
+    for max_level in MAX_LEVELS:
+        planned = plan(Rates(b=1.8, c=1.0, d=1.0), max_level, level0_samples=LEVEL0_SAMPLES)
+        columns = [predicted_seconds(planned, devices, **ASSUMED) for devices in DEVICES]
+        rows += [(str(max_level), method, *(f"{column[method]:.2g}" for column in columns)) for method in columns[0]]
+    return markdown_table(rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line: print the table, or with ``--readme`` put it into the README."""
+    parser = argparse.ArgumentParser("python -m dmlmc.theory.scaling", description=__doc__)
+    parser.add_argument("--readme", action="store_true", help="fill the table in README.md")
+    if parser.parse_args(arguments).readme:
+        write(README, fill_between(README.read_text(), MARKERS, scaling_table()))
+    else:
+        print(scaling_table())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""One file that holds a run: written whole or not at all, opened only by the run it belongs to, by one at a time."""
+
+import hashlib
+import json
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dmlmc._internal.files import whole
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: there, two runs in one directory are not noticed
+    fcntl = None  # type: ignore[assignment]
+
+FILE_NAME = "checkpoint.npz"
+ADVICE = "Give another directory, or delete this one to start again."
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be read or written, that is in use, or that belongs to another run.
+
+    Nothing is overwritten then; the message says what differs or what failed, and what to do.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     save(Path(directory), {"method": "MLMC"}, jnp.zeros(2), {})
+    ...     try:
+    ...         load(Path(directory), {"method": "naive"}, jnp.zeros(2))
+    ...     except CheckpointError as error:
+    ...         print(str(error).partition("npz ")[2].partition(". ")[0])
+    belongs to another run: its method differs ('MLMC' there, 'naive' here)
+    """
+
+
+def fingerprint(program: Any, arrays: Any) -> str:
+    """A hash of a traced program (``jax.jit(f).trace(...)``) and of arrays: what decides the numbers of a run.
+
+    Every constant of the program counts, a learning rate for instance. Addresses of Python functions, which a
+    printed program may contain, differ from one process to the next and are left out.
+    """
+    digest = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", str(program.jaxpr)).encode())
+    for array in [*program.jaxpr.consts, *jax.tree.leaves(arrays)]:
+        values = np.asarray(_plain(array))
+        digest.update(f"{values.shape}{values.dtype}".encode() + values.tobytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def alone(directory: Path | None) -> Iterator[None]:
+    """Make a directory, and keep every other run out of it meanwhile; the system lets go of it if this one is killed.
+
+    What is locked is the directory itself, so that no lock file can be left behind.
+    """
+    if directory is None:
+        yield
+        return
+    handle = None
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if fcntl is not None:
+            handle = os.open(directory, os.O_RDONLY)
+            if _locked(handle, directory):
+                for torn in directory.glob(f".*.{FILE_NAME}"):  # what a killed run was writing
+                    torn.unlink(missing_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"checkpoint: {directory} cannot be used ({error}). Give another directory.") from error
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _locked(handle: int, directory: Path) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CheckpointError(
+            f"checkpoint: another run is at work in {directory}. Wait for it, or give another directory."
+        ) from None
+    except OSError:  # some network file systems have no locks
+        return False
+    return True
+
+
+def save(directory: Path, identity: dict[str, str], state: Any, record: dict[str, np.ndarray]) -> None:
+    """Write state and record to ``directory``, replacing what is there in one atomic step."""
+    leaves = {f"state_{index}": np.asarray(_plain(leaf)) for index, leaf in enumerate(jax.tree.leaves(state))}
+    columns = {f"record_{name}": values for name, values in record.items()}
+    arrays = leaves | columns
+    known = json.dumps([identity, sorted(arrays)])  # a damaged name is an entry that is missing
+    entries: dict[str, Any] = {"identity": np.array(known), **arrays}
+    try:
+        with whole(directory / FILE_NAME) as temporary, temporary.open("wb") as file:
+            np.savez(file, **entries)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint: {directory / FILE_NAME} cannot be written ({error}). The one before, if any, is whole: "
+            "with the cause mended, the same call goes on from there."
+        ) from error
+
+
+def load(directory: Path, identity: dict[str, str], like: Any) -> tuple[Any, dict[str, np.ndarray]] | None:
+    """State (shaped and placed like ``like``) and record of the checkpoint in ``directory``; None if there is none."""
+    file = directory / FILE_NAME
+    if not file.exists():
+        return None
+    try:
+        with zipfile.ZipFile(file) as archive:
+            damaged = archive.testzip()  # np.load alone does not compare the checksum of an entry that it reads in part
+        if damaged is not None:
+            raise ValueError(f"{damaged} is damaged")
+        with np.load(file) as stored:
+            entries = {name: stored[name] for name in stored.files}
+        found, names = json.loads(str(entries.pop("identity")))
+        if sorted(entries) != names:
+            raise ValueError("an entry is missing")
+    except Exception as error:  # there is no end to what a damaged file can raise
+        raise CheckpointError(f"checkpoint: {file} cannot be read ({error}). {ADVICE}") from error
+    for name, value in identity.items():
+        if found.get(name) != value:
+            raise CheckpointError(
+                f"checkpoint: {file} belongs to another run: its {name} differs "
+                f"({found.get(name)!r} there, {value!r} here). {ADVICE}"
+            )
+    leaves, structure = jax.tree.flatten(like)
+    restored = [_restore(entries[f"state_{index}"], leaf) for index, leaf in enumerate(leaves)]
+    record = {name.removeprefix("record_"): v for name, v in entries.items() if name.startswith("record_")}
+    return jax.tree.unflatten(structure, restored), record
+
+
+def _plain(array: Any) -> Any:
+    return jax.random.key_data(array) if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else array
+
+
+def _restore(values: np.ndarray, like: Any) -> Any:
+    if not isinstance(like, jax.Array):
+        return values
+    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+        return jax.device_put(
+            jax.random.wrap_key_data(jnp.asarray(values), impl=jax.random.key_impl(like)), like.sharding
+        )
+    # NumPy's file format does not know bfloat16 and its kin, and gives back their bytes.
+    return jax.device_put(values.view(like.dtype) if values.dtype.kind == "V" else values, like.sharding)

@@ -1,0 +1,101 @@
+"""The check list and its verdict."""
+
+import jax.numpy as jnp
+import jax.random as jr
+import pandas as pd
+import pytest
+
+import dmlmc
+from dmlmc.calibration.fits import Estimate, FittedRates
+from tests.helpers.measurements import NEARBY, POINT, TRUE, measure, quadratic
+
+
+class BrokenPair(dmlmc.QuadraticLoss):
+    def pair(self, params, noise):
+        fine, coarse = super().pair(params, noise)
+        return fine, 0.9 * coarse
+
+
+def test_a_sum_that_does_not_telescope_is_noticed(x64):
+    broken = BrokenPair(dimension=3, L=2.0, M=0.5, rates=TRUE)
+    report = dmlmc.check_list(measure(broken, samples=1024))
+    assert any("does not telescope" in warning for warning in report.warnings())
+    assert "does not telescope" in str(report)
+
+
+def made_up(b, c, d, **columns):
+    table = pd.DataFrame({"level": [0, 1, 2], "samples": 100, "kurtosis": 3.0, "consistency": 1.0} | columns)
+    fitted = FittedRates(*(Estimate(value, value - 0.1, value + 0.1) for value in (b, c, d)))
+    return dmlmc.CheckList(table, fitted, dmlmc.plan(fitted.rates(), 2, level0_samples=10) if b > c else None)
+
+
+@pytest.mark.parametrize(
+    ("rates", "worth", "safe", "plan"),
+    [
+        ((2.0, 1.0, 1.0), "yes", "yes; d = c within its interval", "N_l (10, 4, 2), periods (1, 2, 4)"),
+        ((2.0, 1.0, 1.5), "yes", "yes; d > c, mean span is bounded", "N_l (10, 4, 2), periods (1, 2, 8)"),
+        ((1.05, 1.0, 0.05), "not decided", "not decided; d < c", "N_l (10, 5, 3), periods (1, 1, 1)"),
+        ((0.5, 1.0, -0.5), "no", "no; d < c", "none, the variance"),
+    ],
+)
+def test_the_verdict(rates, worth, safe, plan):
+    lines = "\n".join(made_up(*rates).verdict())
+    assert f"(b > c)?  {worth}\n" in lines and f"(d > 0)?     {safe}" in lines and plan in lines
+
+
+@pytest.mark.parametrize(("rounding", "safe"), [(1e-7, "no"), (-1e-7, "no"), (1e-3, "yes")])
+def test_a_rate_that_is_zero_up_to_rounding_makes_no_delay_safe(rounding, safe):
+    exact = FittedRates(*(Estimate(value, value, value) for value in (2.0, 1.0, rounding)))
+    assert f"delay safe (d > 0)?     {safe};" in "\n".join(dmlmc.CheckList(pd.DataFrame(), exact, None).verdict())
+
+
+def test_heavy_tails_are_told():
+    heavy, hopeless = made_up(2.0, 1.0, 1.0, kurtosis=[3.0, 401.0, 900.0], samples=1600).warnings()
+    assert heavy == "level 1: kurtosis 401, so 1600 samples give the second moment to within 50% at best"
+    assert hopeless == "level 2: one or two of 1600 samples make most of the second moment"
+    assert made_up(2.0, 1.0, 1.0).warnings() == []
+
+
+def test_calibrate_gives_rates_for_a_plan_and_a_report_to_print(x64):
+    rates, report = dmlmc.calibrate(
+        quadratic(), jnp.asarray(POINT), jr.key(0), 20_000, max_level=3, steps=[1, 2, 4, 8], blocks=16
+    )
+    assert abs(rates.b - TRUE.b) < 0.3 and rates.d == pytest.approx(TRUE.d, abs=1e-3) and rates.c == pytest.approx(1)
+    assert dmlmc.plan(rates, max_level=3, level0_samples=512) == report.plan
+    assert (report.table.samples == 912).all()  # 20,000 over 1 + 3 + 6 + 12, in whole blocks of 16
+    text = str(report)
+    assert "b = 1." in text and "no warnings" in text and "MLMC worth it (b > c)?  yes" in text
+    assert max(map(len, text.splitlines())) <= 130
+
+
+def test_calibrate_takes_a_second_point(x64):
+    rates, _ = dmlmc.calibrate(
+        quadratic(), jnp.zeros(3), jr.key(0), 9_000, max_level=2, other=jnp.asarray(NEARBY), steps=[1, 2, 4], blocks=8
+    )
+    assert rates.d == pytest.approx(TRUE.d, abs=1e-3)
+
+
+def test_calibrate_refuses_a_variance_that_grows(x64):
+    class Growing(dmlmc.QuadraticLoss):
+        def loss(self, params, noise):
+            return 4.0 ** noise.shape[0] * super().loss(params, noise)
+
+    with pytest.raises(ValueError, match=r"calibrate: loss has no rates to plan with(.|\n)*none, the variance"):
+        dmlmc.calibrate(Growing(3, 2.0, 0.5, TRUE), jnp.asarray(POINT), jr.key(0), 1000, max_level=2, blocks=8)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget": 0}, "calibrate: budget must be positive"),
+        ({"distance": -1.0}, "calibrate: distance must be positive"),
+        ({"max_level": 1}, "calibrate: max_level must be at least 2"),
+        ({"blocks": 1}, "calibrate: blocks must be at least 4"),
+        ({"params": jnp.full(3, jnp.inf)}, "calibrate: params must give level 0 a finite gradient"),
+    ],
+)
+def test_bad_arguments_of_calibrate_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        dmlmc.calibrate(
+            **{"loss": quadratic(), "params": jnp.asarray(POINT), "key": jr.key(0), "budget": 100.0, **options}
+        )

@@ -1,0 +1,51 @@
+import numpy as np
+import pandas as pd
+
+from dmlmc.experiments.plots import assumptions
+
+
+def level_tables():
+    levels = np.arange(4)
+    columns = {"kurtosis": 5.0, "consistency": 1.0, "mean_smoothness": [1.0, 0.4, 0.1, 0.0], "noise_floor": 0.05}
+    rows = [
+        pd.DataFrame({"level": levels, "second_moment": size * 4.0**-levels, "smoothness": size * 2.0**-levels}).assign(
+            point=point, variance=size * 4.0**-levels, variance_error=0.1, **columns
+        )
+        for point, size in [(0, 16.0), (10, 1.0)]
+    ]
+    return pd.concat(rows)
+
+
+def test_figure_1_shows_the_mean_of_the_logarithms_and_the_slopes():
+    figure = assumptions.assumption_decay(level_tables(), b=2.0, d=1.0)
+    for axis, rate in zip(figure.axes, (2.0, 1.0), strict=True):
+        mean, slope, *points = axis.lines
+        assert [line.get_label() for line in points] == ["step 0", "step 10"]
+        np.testing.assert_allclose(mean.get_ydata(), 4 * 2.0 ** (-rate * np.arange(4)))
+        np.testing.assert_allclose(np.diff(np.log2(slope.get_ydata())), -rate)
+
+
+def test_fitted_exponents_are_drawn_with_their_intervals():
+    fits = pd.DataFrame({"step": [0, 9, 0, 9], "rate": ["b", "b", "d", "d"], "estimate": [2.0, 1.8, 1.0, 0.9]})
+    figure = assumptions.fitted_exponents(
+        fits.assign(low=fits.estimate - 0.1, high=fits.estimate + 0.2), {"b": 1.8, "d": 1}
+    )
+    (axis,) = figure.axes
+    (segments,) = axis.containers[0].lines[2]
+    np.testing.assert_allclose([ends[:, 1] for ends in segments.get_segments()], [[1.9, 2.2], [1.7, 2.0]])
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["0", "9"]
+
+
+def test_checks_are_drawn_for_every_point_with_their_limits():
+    figure = assumptions.level_checks(level_tables(), heavy=100.0)
+    kurtosis, consistency, smoothness = figure.axes
+    assert [line.get_label() for line in kurtosis.lines] == ["step 0", "step 10", "warning"]
+    assert consistency.lines[-1].get_ydata()[0] == 3.0
+    assert len(smoothness.lines[1].get_xdata()) == 3  # what came out at zero is left out
+
+
+def test_solvers_are_told_apart_by_their_rate():
+    tables = pd.concat([level_tables()[:4].assign(solver=solver) for solver in ("Milstein", "Euler")])
+    figure = assumptions.solver_decay(tables, {"Milstein": "2.0", "Euler": "1.0"})
+    texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert texts == ["Milstein: b = 2.0", "Euler: b = 1.0"]

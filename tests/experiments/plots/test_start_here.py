@@ -1,0 +1,61 @@
+import base64
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import dmlmc
+from dmlmc.experiments.plots import start_here, widgets
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def texts(axis):
+    return [text.get_text().strip() for text in axis.texts]
+
+
+def test_the_picture_shows_the_papers_plan():
+    raster, samples, work, span = start_here.explore().axes
+    plan = dmlmc.plan(dmlmc.Rates(b=1.8, c=1.0, d=1.0), max_level=6, samples=823)
+    (mesh,) = [one for one in raster.collections if one.get_array() is not None]
+    shown = np.asarray(mesh.get_array()).reshape(7, start_here.STEPS)
+    expected = [[level in plan.due_levels(step) for step in range(start_here.STEPS)] for level in range(7)]
+    np.testing.assert_array_equal(shown, expected)
+    assert [bar.get_height() for bar in samples.patches] == list(plan.samples)
+    assert texts(span) == ["64", "64", "4, 16x less"]
+    assert [bar.get_width() for bar in work.patches] == pytest.approx(
+        [plan.naive_samples() * 64, plan.without_delay().mean_work(), plan.mean_work()]
+    )
+
+
+@pytest.mark.parametrize("place", [{"b": 0.5, "c": 2.0}, {"d": 0.0}, {"max_level": 0}, {"max_level": 10, "d": 1.9}])
+def test_every_corner_can_be_drawn_without_a_warning_and_leaves_no_figure_behind(place):
+    assert widgets.png(start_here.explore(**place)).startswith(b"\x89PNG")
+    assert plt.get_fignums() == []
+
+
+def test_a_wrong_level_is_named():
+    with pytest.raises(ValueError, match="explore: max_level must be at least 0, got -1"):
+        start_here.explore(max_level=-1)
+
+
+def test_a_slider_moves_the_picture_and_the_output_holds_a_still():
+    box = start_here.sliders(max_level=3)
+    controls, image = box.children
+    by_name = {slider.description: slider for slider in controls.children}
+    assert list(by_name) == ["b", "c", "d", "l_max", "N"]
+    assert image.value == widgets.png(start_here.explore(max_level=3))
+    by_name["d"].value = 0.0
+    assert image.value == widgets.png(start_here.explore(max_level=3, d=0.0))
+    bundle = box._repr_mimebundle_()
+    assert base64.b64decode(bundle["image/png"]) == image.value and WIDGET in bundle
+
+
+def test_coupled_paths_stay_together_and_others_do_not():
+    figure = start_here.coupled_paths()
+    apart = []
+    for axis in figure.axes:
+        fine, coarse = (line.get_ydata() for line in axis.lines)
+        apart.append(np.max(np.abs(fine[::2] - coarse)))
+    assert apart[0] < 0.1 < 10 * apart[0] < apart[1]
+    plt.close(figure)

@@ -1,0 +1,102 @@
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+import dmlmc
+from dmlmc.experiments.plots import style, theorem
+from dmlmc.theory import complexity, proof
+from dmlmc.theory.complexity import GUARANTEES
+from dmlmc.theory.quadratic import growth_map, safe_lines
+from dmlmc.theory.theorem import Problem
+
+
+def problem(max_level=2):
+    return Problem(1.0, 1.0, dmlmc.Rates(1.8, 1.0, 1.0), max_level, 1.0)
+
+
+def test_every_point_above_the_diagonal_is_a_bound_that_holds():
+    check = pd.DataFrame({"guarantee": GUARANTEES, "exact": [1.0, 2, 3, 4], "bound": [2.0, 3, 30, 5]})
+    runs = check.assign(measured=check.exact, error=0.1)
+    (axis,) = theorem.bounds_against_truth(check, runs).axes
+    assert axis.get_xscale() == axis.get_yscale() == "log"
+    np.testing.assert_allclose(axis.lines[0].get_xdata(), axis.lines[0].get_ydata())
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["bound = truth", *GUARANTEES]
+
+
+def test_the_error_is_drawn_beneath_its_bounds():
+    bounds = proof.error_bounds(problem(), 10, 30)
+    measured = np.stack([bounds.exact - 0.1, bounds.exact + 0.1])
+    (axis,) = theorem.error_along_run(bounds, measured).axes
+    lines = {line.get_label(): line.get_ydata() for line in axis.lines}
+    assert {"remark", "ours, at each step", "exact"} < set(lines)
+    np.testing.assert_allclose(axis.containers[0].lines[0].get_ydata()[0], bounds.exact[0])
+    np.testing.assert_allclose(lines["exact"], bounds.exact)
+
+
+def test_the_bars_of_the_proof_are_its_values():
+    table = proof.looseness(problem(), 10, 30)
+    (axis,) = theorem.proof_steps(table).axes
+    np.testing.assert_allclose([bar.get_width() for bar in axis.patches], table.value)
+
+
+def test_the_trade_has_a_panel_per_map():
+    found = complexity.trade_map(problem(), [1, 2], [0.1, 0.01])
+    maps = {name: found.assign(ratio=found[name]) for name in ("paper", "sharper")}
+    figure = theorem.trade(maps)
+    assert [axis.get_title() for axis in figure.axes] == ["paper", "sharper"]
+    shown = [text.get_text() for text in figure.axes[0].texts]
+    assert len(shown) == 4 and f"{found.paper.iloc[0]:.1g}" in shown
+
+
+def test_the_map_of_stability_shows_lines_and_runs():
+    exponents, sizes = [1.0, 2.0], np.geomspace(0.01, 2, 5)
+    maps = {name: growth_map(problem(), exponents, sizes, worst=name == "worst") for name in ("plain", "worst")}
+    runs = pd.DataFrame({"exponent": [1.0, 2.0], "step_size": [0.1, 1.0], "unstable": [False, True]})
+    figure = theorem.stability(maps, safe_lines(problem(), exponents, 100), {"worst": runs})
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == [
+        "safe, sharper bound",
+        "safe, paper (T = 100)",
+        "run: stable",
+        "run: unstable",
+        "unstable, exactly",
+    ]
+    assert [len(dots.get_offsets()) for dots in figure.axes[1].collections[-2:]] == [1, 1]
+
+
+def test_step_sizes_that_diverged_are_crossed_out():
+    experiment = pd.DataFrame({"step_size": [0.1, 1.0, 10.0], "loss": [2.0, 1.0, np.inf]})
+    (axis,) = theorem.step_sizes(experiment, {"theorem": (0.01, 0.02), "used": (0.1, 0.1)}).axes
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == [
+        "delayed MLMC, loss",
+        "diverged",
+        "theorem",
+        "used",
+    ]
+    assert axis.lines[1].get_xdata() == [10.0] and axis.lines[1].get_ydata() > 2.0
+
+
+def test_explore_draws_the_guarantees_in_the_methods_colours():
+    figure = theorem.explore(max_level=3, log2_steps=4, log2_samples=10, d=0.5)
+    lines = {line.get_label(): line for line in figure.axes[1].lines}
+    assert list(lines) == list(GUARANTEES)
+    for method, colour in style.COLOURS.items():
+        assert lines[method].get_color() == colour
+    after = complexity.guarantee(Problem(1.0, 1.0, dmlmc.Rates(1.8, 1.0, 0.5), 3, 1.0), "MLMC", 2**10)
+    np.testing.assert_allclose(lines["MLMC"].get_ydata()[0], after(1).total)
+    np.testing.assert_allclose(lines["MLMC"].get_xdata()[0], 8.0)
+
+
+def test_the_sliders_redraw_the_picture():
+    shown = theorem.sliders()
+    choices, image = shown.children
+    before = bytes(image.value)
+    choices.children[0].value = 2
+    assert before != bytes(image.value) and before.startswith(b"\x89PNG")
+    assert not plt.get_fignums()
+
+
+def test_the_table_of_growth_pairs_claims_with_fits():
+    growth = complexity.growth(problem(), 2**12)
+    table = theorem.growth_table(growth)
+    assert table.columns.tolist() == ["naive", "MLMC", "delayed MLMC"] and table.loc["span", "T"].naive == "1 / 1.00"

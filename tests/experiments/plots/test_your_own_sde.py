@@ -1,0 +1,40 @@
+import numpy as np
+import pandas as pd
+
+from dmlmc.experiments import stability
+from dmlmc.experiments.plots import style, your_own_sde
+
+
+def test_densities_have_a_panel_per_time_and_the_methods_colours():
+    draws = np.random.default_rng(0).normal(size=(2, 500))
+    figure = your_own_sde.marginal_densities({"data": draws, "start": draws, "MLMC": draws - 1}, [0.5, 1.0])
+    assert [axis.get_title() for axis in figure.axes] == ["t = 0.5", "t = 1"]
+    lines = {line.get_label(): line for line in figure.axes[1].lines}
+    assert set(lines) == {"start", "MLMC"} and lines["MLMC"].get_color() == style.COLOURS["MLMC"]
+    peak = lines["MLMC"].get_xdata()[np.argmax(lines["MLMC"].get_ydata())]
+    assert abs(peak + 1) < 0.5
+
+
+def test_rates_that_diverged_stand_at_the_rim_with_a_cross():
+    rows = [("MLMC", "SGD", 0.1, 0.2, 0.1, 0.3), ("MLMC", "SGD", 0.4, np.inf, np.nan, np.nan)]
+    rows += [(method, "Adam", 0.1, 0.2, 0.1, 0.3) for method in ("MLMC", "delayed MLMC")]
+    table = pd.DataFrame(rows, columns=["method", "optimiser", "learning_rate", "loss", "low", "high"])
+    figure = your_own_sde.learning_rates(table, {"limit": 0.3}, start=1.0)
+    sgd, adam = figure.axes
+    crosses = [len(line.get_xdata()) for line in sgd.lines if line.get_marker() == "x"]
+    assert sgd.get_title() == "SGD" and sum(crosses) == 1
+    assert not sum(len(line.get_xdata()) for line in adam.lines if line.get_marker() == "x")
+    assert (
+        max(np.max(line.get_ydata()) for line in sgd.lines if line.get_marker() == "x" and len(line.get_ydata())) == 2
+    )
+
+
+def test_limits_of_momentum_have_a_panel_per_fresh_curvature():
+    limits = {fresh: stability.stability_limits(fresh, [1, 4], [0.0, 0.9]) for fresh in (0.0, 2.0)}
+    runs = {
+        fresh: table.assign(learning_rate=table.limit, unstable=table.momentum > 0) for fresh, table in limits.items()
+    }
+    alone, beside = your_own_sde.momentum_limits(limits, runs).axes
+    assert alone.get_title().endswith("alone") and "fresh level of curvature 2" in beside.get_title()
+    first = next(line for line in beside.lines if line.get_label() == "refresh period 4")
+    np.testing.assert_allclose(first.get_ydata(), limits[2.0].limit[limits[2.0].period == 4])

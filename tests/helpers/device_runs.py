@@ -1,0 +1,128 @@
+"""Small runs on several devices, for processes of their own: jax fixes its devices when it starts.
+
+``python -m tests.helpers.device_runs eight OUTPUT`` has eight devices, ``... two OUTPUT PROCESS PORT`` is one of two
+processes with two devices each. The numbers go to a file.
+"""
+
+import faulthandler
+import json
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+
+import dmlmc
+from tests.helpers.problems import neural_loss, neural_params
+
+RATES = dmlmc.Rates(1.8, 1.0, 1.0)
+PLAN = dmlmc.plan(RATES, 1, samples=[13, 3])  # uneven on 2, 4 and 8 devices, and fewer than devices at the top
+STEPS, SEEDS = 9, 8
+
+
+class Quadratic(dmlmc.QuadraticLoss):
+    def samples_at_once(self, level):
+        return 2  # chunks within the share of a device
+
+
+LOSS = Quadratic(dimension=3, L=1.0, M=1.0, rates=RATES)
+ESTIMATORS = {
+    "naive": lambda loss, **mesh: dmlmc.naive(loss, 1, 11, **mesh),
+    "MLMC": lambda loss, **mesh: dmlmc.mlmc(loss, PLAN, **mesh),
+    "delayed MLMC": lambda loss, **mesh: dmlmc.delayed_mlmc(loss, PLAN, **mesh),
+}
+
+
+def trained(estimator, steps=STEPS, params=None, seeds=SEEDS, **options):
+    """Parameters and losses of every seed, as lists."""
+    settings = {"validation": lambda params: LOSS.mean(params, 1), "evaluate_every": 4, "progress": False}
+    params = jnp.arange(1.0, 4.0) if params is None else params
+    keys = jr.split(jr.key(0), seeds)
+    found, record = dmlmc.train(estimator, optax.sgd(0.1), params, steps, keys, **{**settings, **options})
+    return numbers(found) + record.loss.dropna().tolist()
+
+
+def looped(estimator, params):
+    """A loop of one's own, with the gradients on the way."""
+    state, met = estimator.init(params), []
+    for step in range(5):
+        grads, state = estimator.estimate(params, state, step, jr.key(5))
+        met += numbers((grads, state))
+        params = jax.tree.map(lambda leaf, grad: leaf if grad is None else leaf - 0.1 * grad, params, grads)
+    return met
+
+
+def numbers(tree):
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
+    return np.concatenate([np.ravel(leaf) for leaf in leaves]).tolist()
+
+
+def eight():
+    """By mesh: what each method finds. Most of the time is compilation, so not everything is tried on every mesh."""
+    meshes = {
+        "none": None,
+        "8 samples": dmlmc.mesh(),
+        "4 samples, 2 seeds": dmlmc.mesh(samples=4, seeds=2),
+        "8 seeds": dmlmc.mesh(samples=1, seeds=8),
+    }
+    assert dict(meshes["8 samples"].shape) == {"seeds": 1, "samples": 8}
+    found = {
+        name: {method: trained(make(LOSS), mesh=mesh) for method, make in ESTIMATORS.items()}
+        for name, mesh in meshes.items()
+    }
+    of_users = {
+        "3 samples, by jax.make_mesh": jax.make_mesh((3,), ("samples",), devices=jax.devices()[:3]),
+        "4 seeds, no axis for samples": jax.sharding.Mesh(np.array(jax.devices()[4:]), ("seeds",)),
+    }
+    for name, mesh in of_users.items():
+        found[name] = {"naive": trained(ESTIMATORS["naive"](LOSS, mesh=mesh))}
+    loss, params = neural_loss(jnp.float64), neural_params(jnp.float64)
+    for name in ("none", "4 samples, 2 seeds"):
+        found[name]["delayed MLMC, loop"] = looped(ESTIMATORS["delayed MLMC"](LOSS, mesh=meshes[name]), jnp.ones(3))
+        neural = dmlmc.naive(loss, 1, 5, mesh=meshes[name])
+        found[name]["neural SDE"] = trained(neural, 3, params, 2, validation=None, evaluate_every=3)
+    try:
+        trained(ESTIMATORS["naive"](LOSS), mesh=dmlmc.mesh(samples=1, seeds=3))
+    except ValueError as error:
+        found["3 seeds"] = str(error)
+    return found
+
+
+def two(output):
+    """By mesh, on one of two processes: a run, a loop, a run that is resumed, and a run that diverges."""
+    samples, both = dmlmc.mesh(), dmlmc.mesh(samples=2, seeds=2)
+    assert samples.is_multi_process and both.is_multi_process
+    make = ESTIMATORS["delayed MLMC"]
+    found = {"4 samples": {"delayed MLMC": trained(make(LOSS), mesh=samples, progress=True)}}
+    found["4 samples"]["delayed MLMC, loop"] = looped(make(LOSS, mesh=samples), jnp.ones(3))
+    resumed, directory = make(LOSS, mesh=both), output.parent / "shared"
+    trained(resumed, 5, directory=directory)
+    found["2 samples, 2 seeds"] = {"delayed MLMC": trained(resumed, directory=directory)}
+    naive = ESTIMATORS["naive"](LOSS)
+    far = jnp.ones((SEEDS, 3)).at[6].set(jnp.finfo(float).max)
+    try:
+        trained(naive, params=far, params_per_seed=True, validation=None, mesh=both)
+    except dmlmc.DivergenceError as error:
+        found["error"] = str(error)
+    # Without a mesh the processes have nothing to do with each other.
+    trained(naive, 2 + jax.process_index(), directory=output.parent / f"alone {jax.process_index()}")
+    return found
+
+
+def main(kind, output, process="0", port="0"):
+    faulthandler.dump_traceback_later(240, exit=True)  # nobody waits for ever, whatever becomes of the other process
+    if kind == "two":
+        address = f"127.0.0.1:{port}"
+        jax.distributed.initialize(
+            address, 2, int(process), coordinator_bind_address=address, initialization_timeout=60
+        )
+    assert jax.device_count() == {"eight": 8, "two": 4}[kind]
+    output = Path(output)
+    output.write_text(json.dumps(eight() if kind == "eight" else two(output)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,32 @@
+"""A short training run that the tests of training share."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas as pd
+
+import dmlmc
+
+RATES = dmlmc.Rates(1.8, 1.0, 1.0)
+PLAN = dmlmc.plan(RATES, 2, samples=[8, 4, 2])
+QUADRATIC = dmlmc.QuadraticLoss(dimension=3, L=1.0, M=1.0, rates=RATES)
+KEYS = jax.random.split(jax.random.key(0), 4)
+
+
+def run(steps=23, key=KEYS, optimiser=None, estimator=None, **options):
+    settings = {"validation": lambda params: QUADRATIC.mean(params, 2), "evaluate_every": 5, "progress": False}
+    return dmlmc.train(
+        estimator or dmlmc.delayed_mlmc(QUADRATIC, PLAN),
+        optimiser or optax.adam(0.1),
+        options.pop("params", jnp.ones(3)),
+        steps,
+        key,
+        **{**settings, **options},
+    )
+
+
+def assert_same_run(one, other):
+    """Bit for bit, seconds apart."""
+    np.testing.assert_array_equal(one[0], other[0])
+    pd.testing.assert_frame_equal(one[1].drop(columns="seconds"), other[1].drop(columns="seconds"), check_exact=True)

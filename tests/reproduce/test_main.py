@@ -1,0 +1,271 @@
+"""Real papermill runs of small notebooks: order, parameters, failures, stamps, memory, the command line."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from dmlmc._internal.files import write
+from dmlmc.reproduce import __main__ as reproduce
+from dmlmc.reproduce import notebooks
+from tests.helpers.chromium import wait_for
+
+SMALL = """from pathlib import Path
+Path(output).mkdir(parents=True, exist_ok=True)
+(Path(output) / "small.txt").write_text(str(size))
+big = b"x" * 2**29
+print(profile, "has size", size)"""
+
+
+def notebook(directory, name, *sources, parameters='profile = "quick"\nsize = 1\noutput = "../figures/quick"'):
+    book = nbformat.v4.new_notebook()
+    book.cells = [nbformat.v4.new_markdown_cell("# Title"), nbformat.v4.new_code_cell(parameters)]
+    book.cells[1].metadata["tags"] = ["parameters"]
+    book.cells += [nbformat.v4.new_code_cell(source) for source in sources]
+    book.metadata["kernelspec"] = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    directory.mkdir(exist_ok=True)
+    nbformat.write(book, directory / f"{name}.ipynb")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project with one small notebook; gives the directory of its notebooks."""
+    notebook(tmp_path / "notebooks", "07_small", SMALL)
+    monkeypatch.setattr(reproduce, "NOTEBOOKS", tmp_path / "notebooks")
+    monkeypatch.setitem(reproduce.PAPER, "07_small", {"profile": "paper", "size": 1000, "output": "../figures"})
+    return tmp_path / "notebooks"
+
+
+def printed(path):
+    cells = nbformat.read(path, as_version=4).cells
+    return "".join(output.text for cell in cells for output in cell.get("outputs", []) if "text" in output)
+
+
+def test_a_run_goes_on_after_failures_and_a_rerun_repeats_only_those(project, capfd):
+    notebook(project, "08_raises", "a = 1", "\n1 / 0  # the culprit\nb = 2", "c = 3", parameters="own = 1")
+    notebook(project, "08_dies", "import os\nos._exit(1)")
+    notebook(project, "09_after", 'print("after")')
+    assert reproduce.main(["--profile", "paper", "--size=5"]) == 1
+    out, err = capfd.readouterr()
+    raised = "code cell 3 of 4, '1 / 0  # the culprit': ZeroDivisionError: division by zero"
+    died = "code cell 3 of 3, 'import os': DeadKernelError: Kernel died"
+    for stream in (out, err):
+        assert re.search(rf"08_raises.* FAILED.* in {re.escape(raised)}", stream.replace(": FAILED", " FAILED"))
+        assert died in stream
+    for name in ("07_small", "08_dies", "08_raises", "09_after"):
+        assert re.search(rf"^{name}: (FAILED after )?\d+ s, \d+ MiB at its peak", out, re.M), out
+    assert out.index("08_raises") < out.index("09_after") < out.index("reproduced")
+
+    executed = project / "executed" / "paper"
+    assert printed(executed / "07_small.ipynb") == "paper has size 5\n"
+    assert printed(executed / "09_after.ipynb") == "after\n"
+    done = nbformat.read(executed / "08_raises.ipynb", as_version=4)
+    assert any("ZeroDivisionError" in str(cell.get("outputs")) for cell in done.cells)
+    assert sorted(path.name for path in executed.glob("*.json")) == ["07_small.json", "09_after.json"]
+    assert (project.parent / "figures" / "small.txt").read_text() == "5"
+    assert json.loads((project.parent / "figures" / "data" / "summary.json").read_text())[0]["found"] is None
+    peaks = [json.loads((executed / f"{name}.json").read_text())["peak_bytes"] for name in ("07_small", "09_after")]
+    assert peaks[0] > 2**29 > peaks[1]
+
+    notebook(project, "08_raises", "a = 1")
+    (project / "08_dies.ipynb").unlink()
+    assert reproduce.main(["--profile", "paper", "--size", "5"]) == 0
+    out, _ = capfd.readouterr()
+    assert re.findall(r"^(\w+): up to date, \d+ s", out, re.M) == ["07_small", "09_after"]
+    assert re.search(r"^08_raises: \d+ s", out, re.M)
+
+
+def test_a_run_is_up_to_date_until_something_that_decides_it_changes(project, monkeypatch, tmp_path, capsys):
+    def state(**overrides):
+        (job,) = reproduce.jobs("quick", ["07"], overrides)
+        return job.last_run() is not None
+
+    assert not state()
+    assert reproduce.main(["--profile", "quick", "--only", "07", "--in-place"]) == 0
+    assert state() and not state(size=2)
+    assert printed(project / "07_small.ipynb") == "quick has size 1\n"
+    committed = nbformat.read(project / "07_small.ipynb", as_version=4)
+    assert committed == notebooks.clean(committed)
+
+    capsys.readouterr()
+    assert reproduce.main(["--profile", "quick", "--list"]) == 0
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "07_small: up to date",
+        "    --profile 'quick'",
+        "    --size 1",
+    ]
+
+    output = tmp_path / "figures" / "quick" / "small.txt"
+    output.unlink()
+    assert not state()
+    output.touch()
+    assert state()
+    text = (project / "07_small.ipynb").read_text()
+    (project / "07_small.ipynb").write_text(text.replace("# Title", "# Another title"))
+    assert state()
+    (project / "07_small.ipynb").write_text(text.replace("has size", "has the size"))
+    assert not state()
+    (project / "07_small.ipynb").write_text(text)
+    assert state()
+    (tmp_path / "lock").write_text("jax==0")
+    monkeypatch.setattr(notebooks, "LOCK", tmp_path / "lock")
+    assert not state()
+
+
+def test_the_package_is_part_of_the_fingerprint_and_the_machinery_is_not(project, monkeypatch, tmp_path):
+    def fingerprint():
+        return notebooks.fingerprint(project / "07_small.ipynb", {"size": 1})
+
+    monkeypatch.setattr(notebooks, "PACKAGE", tmp_path)
+    (tmp_path / "rates.py").write_text("b = 1")
+    first = fingerprint()
+    write(tmp_path / "reproduce" / "summary.py", "anything")
+    assert fingerprint() == first
+    write(tmp_path / "training" / "loop.py", "anything")
+    second = fingerprint()
+    assert second != first
+    (tmp_path / "rates.py").write_text("b = 2")
+    assert fingerprint() not in (first, second)
+
+
+def test_a_notebook_is_out_of_date_when_a_file_it_reads_changes(project):
+    read = project.parent / "figures" / "data" / "read.csv"
+    notebook(project, "08_reads", "print(open(reads[0]).read())", parameters='reads = ["../figures/data/read.csv"]')
+
+    def states():
+        return {job.name: job.last_run() is not None for job in reproduce.jobs("quick")}
+
+    write(read, "first")
+    assert reproduce.main(["--profile", "quick"]) == 0
+    assert states() == {"07_small": True, "08_reads": True}
+    write(read, "second")
+    assert states() == {"07_small": True, "08_reads": False}
+    write(read, "first")
+    assert states()["08_reads"]
+    read.unlink()
+    assert not states()["08_reads"]
+
+
+def refusal(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        reproduce.main(arguments)
+    assert stopped.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_wrong_arguments_are_refused_with_what_would_do(project, capsys):
+    notebook(project, "08_other", "a = 1", parameters="own = 1")
+    error = refusal(["--sizes", "3", "--own", "2"], capsys)
+    assert "no selected notebook has the parameter sizes; they have" in error
+    assert "  07_small: profile, size, output\n  08_other: own" in error
+    assert "the parameter own" in refusal(["--only", "07", "--own", "2"], capsys)
+    assert "begin the name of a notebook (07_small, 08_other), got '3'" in refusal(["--only", "3"], capsys)
+    assert "must be given as --name value, got '--size'" in refusal(["--size"], capsys)
+    assert "must be given as --name value, got 'size'" in refusal(["size", "3"], capsys)
+    assert "--in-place is for the quick profile" in refusal(["--in-place"], capsys)
+    assert "--in-place is for the quick profile" in refusal(["--profile=quick", "--in-place", "--size=3"], capsys)
+    assert "invalid choice: 'huge'" in refusal(["--profile", "huge"], capsys)
+    assert "--at-once must be at least 1, got 0" in refusal(["--at-once", "0"], capsys)
+    assert not (project / "executed").exists()
+    with pytest.raises(ValueError, match="profile must be 'quick' or 'paper', got 'huge'"):
+        reproduce.jobs("huge")
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    write(tmp_path / "a.txt", "old")
+    with pytest.raises(UnicodeEncodeError):  # in the middle of writing
+        write(tmp_path / "a.txt", "new \ud800")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"] and (tmp_path / "a.txt").read_text() == "old"
+
+
+MEETS = """import pathlib, time
+pathlib.Path("here_" + own).touch()
+deadline = time.monotonic() + 60
+while not pathlib.Path("here_" + other).exists():
+    assert time.monotonic() < deadline, "nobody came"
+    time.sleep(0.05)
+print(own, "met", other)"""
+
+
+def test_two_notebooks_at_once_run_side_by_side(project, capfd):
+    notebook(project, "08_first", MEETS, parameters='own, other = "first", "second"')
+    notebook(project, "09_second", MEETS, parameters='own, other = "second", "first"')
+    assert reproduce.main(["--profile", "quick", "--at-once", "2", "--force"]) == 0  # one at a time wait in vain
+    assert printed(project / "executed" / "quick" / "09_second.ipynb") == "second met first\n"
+    assert re.findall(r"^\w+: \d+ s", capfd.readouterr().out, re.M)[0].startswith("07_small")
+    assert reproduce.main(["--profile", "quick"]) == 0
+    assert capfd.readouterr().out.count("up to date") == 3
+
+
+KILLED = """import pathlib, signal, sys
+from dmlmc.reproduce import __main__ as reproduce
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background is born without
+reproduce.NOTEBOOKS = pathlib.Path(sys.argv[1])
+sys.exit(reproduce.main(["--profile", "quick", "--at-once", "1", *sys.argv[2:]]))"""
+
+
+def gone(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    return "\nState:\tZ" in Path(f"/proc/{process}/status").read_text()  # dead, not yet collected
+
+
+def contents(directory):
+    return {path.name: path.read_text() for path in directory.iterdir() if path.is_file()}
+
+
+def test_an_interrupted_run_says_so_and_leaves_no_process(project):
+    wait_long = """import os, pathlib, time
+pathlib.Path("processes").write_text(f"{os.getpid()} {os.getppid()}")
+time.sleep(300)"""
+    notebook(project, "08_long", wait_long)
+    command = [sys.executable, "-c", KILLED, str(project)]
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    started = project / "processes"
+    wait_for(lambda: started.exists() and started.read_text(), 60, "the middle of the second notebook")
+    run.send_signal(signal.SIGINT)
+    assert "the same command goes on from there" in run.communicate(timeout=30)[1] and run.returncode == 130
+    for process in started.read_text().split():  # the kernel and what ran it
+        wait_for(lambda process=process: gone(int(process)), 30, f"the end of process {process}")
+    assert [path.name for path in (project / "executed" / "quick").glob("*.json")] == ["07_small.json"]
+
+
+def test_a_killed_run_leaves_no_process_and_is_taken_up_where_it_was(project):
+    write_slowly = """import os, pathlib, time
+target = pathlib.Path(output) / "long.txt"
+target.write_text("half")
+pathlib.Path("processes").write_text(f"{os.getpid()} {os.getppid()}")
+time.sleep(seconds)
+target.write_text("half and whole")
+print("done")"""
+    notebook(project, "08_long", write_slowly, parameters='seconds = 0\noutput = "../figures/quick"')
+    figures, executed = project.parent / "figures" / "quick", project / "executed" / "quick"
+    command = [sys.executable, "-c", KILLED, str(project)]
+    run = subprocess.Popen([*command, "--seconds", "300"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    started = project / "processes"
+    wait_for(lambda: started.exists() and started.read_text(), 60, "the middle of the second notebook")
+    run.kill()
+    run.wait()
+    for process in started.read_text().split():  # the kernel and what ran it
+        wait_for(lambda process=process: gone(int(process)), 30, f"the end of process {process}")
+    assert contents(figures) == {"small.txt": "1", "long.txt": "half"}
+    assert [path.name for path in executed.glob("*.json")] == ["07_small.json"]
+
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert re.findall(r"^(\w+): (up to date|\d+ s)", again.stdout, re.M)[0] == ("07_small", "up to date")
+    assert re.findall(r"^(\w+): \d+ s", again.stdout, re.M) == ["08_long"]
+    assert re.search(r"2/2 08_long: .*cell/s", again.stderr) and "1/2" not in again.stderr
+    found = contents(figures), [printed(path) for path in sorted(executed.glob("*.ipynb"))]
+    assert {path.suffix for path in executed.iterdir()} == {".ipynb", ".json"} and len(contents(executed)) == 4
+
+    assert subprocess.run([*command, "--only", "08", "--force"], capture_output=True).returncode == 0  # uninterrupted
+    assert found == (contents(figures), [printed(path) for path in sorted(executed.glob("*.ipynb"))])

@@ -1,0 +1,125 @@
+import json
+import math
+import shutil
+
+import pytest
+
+from dmlmc.calibration.interval import Interval
+from dmlmc.reproduce import summary
+
+DATA = summary.ROOT / "figures" / "data"
+CLAIMS = {claim.claim: claim for claim in summary.CLAIMS}
+
+
+@pytest.fixture
+def data(tmp_path):
+    """The data of the paper's runs of notebooks 02 and 03, and made-up rates and seconds."""
+    for name in ("deep_hedging.json", "deep_hedging_curves.csv", "theorem.json", "theorem_curves.csv"):
+        shutil.copy(DATA / name, tmp_path)
+    estimates = {"b": 1.9, "c": 1.0, "d": 1.1, "euler_b": 0.9}
+    rates = {name: {"estimate": value, "low": value - 0.1, "high": value + 0.1} for name, value in estimates.items()}
+    (tmp_path / "assumptions.json").write_text(json.dumps({"profile": "paper", **rates}))
+    seconds = {"estimate": 14.0, "low": 12.0, "high": 16.0}
+    (tmp_path / "wall_clock.json").write_text(json.dumps({"profile": "paper", "mlmc_over_delayed": seconds}))
+    return tmp_path
+
+
+def verdicts(directory, **options):
+    return [record["reproduced"] for record in summary.judge(directory, **options)]
+
+
+def test_a_record_has_the_six_agreed_fields_and_is_plain_json(data):
+    records = summary.judge(data)
+    assert all(list(record) == ["claim", "paper", "found", "low", "high", "reproduced"] for record in records)
+    assert json.loads(summary.to_json(records)) == records
+    assert verdicts(data) == [True] * len(records)
+
+
+def test_the_measured_ratios_are_those_that_the_notebook_saved(data):
+    targets = json.loads((data / "deep_hedging.json").read_text())["targets"]
+    for cost in ("span", "work"):
+        (record,) = [one for one in summary.judge(data) if one["claim"].startswith(f"{cost} to equal loss, MLMC")]
+        saved = [target[f"{cost}_ratio"] for target in targets]
+        # The curves on disk have six digits.
+        assert record["found"] == pytest.approx(sum(one["mean"] for one in saved) / len(saved), rel=1e-4)
+        assert record["low"] == pytest.approx(min(one["low"] for one in saved), rel=1e-4)
+        assert record["high"] == pytest.approx(max(one["high"] for one in saved), rel=1e-4)
+
+
+def test_what_was_not_run_or_failed_is_said_so_and_not_judged(data):
+    (data / "assumptions.json").unlink()
+    assert verdicts(data) == [None] * 4 + [True] * 6
+    assert verdicts(data, failed=["03_deep_hedging"]) == [None] * 4 + [True] + [None] * 3 + [True] * 2
+    assert summary.as_text(summary.judge(data)).count("not run") == 4
+    assert json.loads(summary.to_json(summary.judge(data)))[0]["found"] is None
+
+
+def test_a_run_smaller_than_the_papers_shows_numbers_and_judges_nothing(data):
+    for name in ("deep_hedging.json", "assumptions.json", "theorem.json", "wall_clock.json"):
+        text = (data / name).read_text()
+        (data / name).write_text(text.replace('"profile": "paper"', '"profile": "quick"'))
+    judged = [record["claim"] for record in summary.judge(data) if record["reproduced"] is not None]
+    assert judged == ["span per step, MLMC over delayed MLMC, counted"]
+    assert all(record["found"] is not None for record in summary.judge(data))
+    assert summary.as_text(summary.judge(data)).count("too small to say") == 9
+
+
+@pytest.mark.parametrize(
+    ("claim", "yes", "no"),
+    [
+        ("variance of grad D_l falls as 2^(-b l)", [(1.81, 1.7, 2.0)], [(1.79, 1.7, 1.9), (2.0, 0.9, 3.1)]),
+        ("cost of level l grows as 2^(c l)", [(1.0, 1.0, 1.0)], [(1.1, 1.0, 1.2)]),
+        ("smoothness of grad D_l falls as 2^(-d l)", [(1.2, 1.0, 1.4)], [(1.3, 0.9, 1.7), (1.0, -0.1, 2.1)]),
+        ("a solver of strong order k has b = 2k: Euler, k = 1/2", [(1.1, 0.9, 1.3)], [(1.5, 0.9, 2.1)]),
+        ("span to equal loss, MLMC over delayed MLMC", [(15.8, 15.5, 16.1)], [(15.0, 14.3, 15.7)]),
+        ("span to equal loss, naive over delayed MLMC", [(15.8, 1.1, 30)], [(15.8, 0.9, 31)]),
+        ("work to equal loss, MLMC over delayed MLMC", [(1.2, 1.1, 1.3)], [(1.2, 0.9, 1.5)]),
+        ("seconds per step with few paths, MLMC over delayed MLMC", [(13.0, 9.0, 17.0)], [(12.9, 9.0, 17.0)]),
+        (
+            "bound of the theorem over the true mean squared gradient, quadratic loss",
+            [(30.0, 1.0, 90.0)],
+            [(30.0, 0.9, 90.0)],
+        ),
+    ],
+)
+def test_the_rule_of_a_claim_says_yes_and_no(claim, yes, no):
+    holds = CLAIMS[claim].holds
+    assert all(holds(Interval(*found)) for found in yes) and not any(holds(Interval(*found)) for found in no)
+
+
+def test_an_interval_that_is_not_known_reproduces_no_claim_on_an_interval():
+    for claim in ("span to equal loss, MLMC over delayed MLMC", "work to equal loss, MLMC over delayed MLMC"):
+        assert not CLAIMS[claim].holds(Interval(20.0, math.nan, math.nan))
+
+
+def test_the_table_goes_between_the_markers_and_a_second_time_changes_nothing(data):
+    records = summary.judge(data)
+    once = summary.fill("before\n{}\nold\n{}\nafter\n".format(*summary.MARKERS), records)
+    assert once == summary.fill(once, records)
+    lines = once.splitlines()
+    assert lines[0] == "before" and lines[-1] == "after" and "old" not in lines
+    assert len(lines) == 2 + 2 + 2 + len(records)
+    assert {line.count("|") for line in lines[2:-2]} == {7}
+    with pytest.raises(ValueError, match="text must hold the lines"):
+        summary.fill("no markers", records)
+
+
+def test_the_committed_summary_follows_from_the_committed_data():
+    assert json.loads((DATA / "summary.json").read_text()) == summary.judge(DATA)
+
+
+def test_the_table_of_the_readme_is_that_of_the_committed_summary():
+    text = (summary.ROOT / "README.md").read_text()
+    if summary.MARKERS[0] in text:
+        assert summary.fill(text, json.loads((DATA / "summary.json").read_text())) == text
+
+
+def test_the_command_fills_the_readme(data, monkeypatch):
+    readme = data / "README.md"
+    readme.write_text("{}\n{}\n".format(*summary.MARKERS))
+    (data / "summary.json").write_text(summary.to_json(summary.judge(data)))
+    monkeypatch.setattr(summary, "ROOT", data)
+    assert summary.main(["--readme", "--data", str(data)]) == 0
+    assert readme.read_text() == summary.fill(readme.read_text(), summary.judge(data))
+    assert "| 16 to 16 | yes |" in readme.read_text()
+    assert not any(path.name.startswith(".") for path in data.iterdir())  # nothing half-written

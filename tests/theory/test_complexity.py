@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dmlmc
+from dmlmc.theory import complexity
+from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, span_needed, steps_needed, trade_map
+from dmlmc.theory.theorem import METHODS, Problem
+
+
+def problem(max_level=6, d=1.0):
+    return Problem(1.0, 1.0, dmlmc.Rates(1.8, 1.0, d), max_level, 1.0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(GUARANTEES), st.integers(0, 8), st.floats(0.5, 2.0), st.floats(1e-4, 10.0))
+def test_steps_needed_is_the_smallest_number_that_suffices(name, max_level, d, target):
+    here = problem(max_level, d)
+    steps, after = steps_needed(here, name, 10**9, target), guarantee(here, name, 10**9)
+    assert after(steps).total <= target
+    assert steps == 1 or after(steps - 1).total > target
+
+
+def test_steps_needed_matches_a_search_by_hand():
+    after = guarantee(problem(2), "delayed MLMC", 10**6)
+    by_hand = next(steps for steps in range(1, 10**6) if after(steps).total <= 20.0)
+    assert steps_needed(problem(2), "delayed MLMC", 10**6, 20.0) == by_hand > 100
+
+
+def test_too_small_a_batch_is_named_and_what_would_work_does():
+    for name in GUARANTEES:
+        with pytest.raises(ValueError, match=r"noise in the bound, .* at N = 100") as caught:
+            steps_needed(problem(), name, 100, 1e-3)
+        enough = float(str(caught.value).split("N above ")[1].split()[0])
+        assert steps_needed(problem(), name, 1.01 * enough, 1e-3) > 0
+
+
+def test_span_is_steps_times_the_counted_mean():
+    here = problem()
+    plan = here.plan(10**6)
+    for name in METHODS:
+        counted = plan if name == "delayed MLMC" else plan.without_delay()
+        mean = counted.cumulative_span(64 * 10)[-1] / 640
+        assert span_needed(here, name, 10**6, 0.1) == pytest.approx(mean * steps_needed(here, name, 10**6, 0.1))
+
+
+def test_by_the_paper_s_bound_delay_pays_only_for_many_levels_and_by_the_sharper_one_at_once():
+    trade = trade_map(problem(), [1, 6, 12, 18], [1e-2]).set_index("max_level")
+    assert trade.paper[6] < 0.01 and trade.paper[18] > 1 and trade.sharper[1] > 1
+    assert trade.paper.is_monotonic_increasing and trade.sharper.is_monotonic_increasing
+
+
+def test_table_1_in_numbers_repeats_the_bounds_and_the_counts():
+    here, samples, steps = problem(4), 1000, 160
+    table = complexity.table_1(here, samples, steps)
+    plan = here.plan(samples)
+    assert table.index.tolist() == complexity.table_1_symbols().index.tolist() == list(GUARANTEES)
+    for name in GUARANTEES:
+        assert table.bound[name] == pytest.approx(guarantee(here, name, samples)(steps).total)
+        assert table.bound[name] == table.start[name] + table.noise[name]
+    assert table.work["delayed MLMC"] == table.work[SHARPER] == pytest.approx(plan.cumulative_work(steps)[-1])
+    assert table.work["MLMC"] == pytest.approx(plan.without_delay().cumulative_work(steps)[-1])
+    assert table.work["naive"] == samples * 16 * steps and table.span["naive"] == 16 * steps
+
+
+def test_exponents_that_hold_exactly_are_found():
+    found = complexity.growth(problem(4), 2**16).set_index(["quantity", "against", "method"])
+    for method in METHODS:
+        for row in (("work", "T"), ("work", "N"), ("span", "T"), ("start", "T"), ("noise", "N")):
+            assert found.fitted[(*row, method)] == pytest.approx(found.claimed[(*row, method)], abs=0.02)
+    assert found.fitted["span", "2^l_max", "MLMC"] == pytest.approx(1)
+    assert found.fitted["span", "2^l_max", "delayed MLMC"] < 0.3
+
+
+def test_rounding_up_the_samples_makes_mlmc_s_work_grow_with_the_levels():
+    """Table 1 has O(N) for the work of MLMC; at least one path per level is O(N + 2^(c l_max))."""
+    work = {name: [complexity.work_per_step(problem(l), name, 64) for l in (8, 12)] for name in METHODS}
+    assert work["MLMC"][1] > 8 * work["MLMC"][0] and work["delayed MLMC"][1] < 1.2 * work["delayed MLMC"][0]
+    fine = {l: complexity.work_per_step(problem(l), "MLMC", 2**30) for l in (8, 12)}
+    assert fine[12] < 1.1 * fine[8]
+
+
+def test_fitted_exponent_of_a_power():
+    sizes = np.array([1, 3, 10])
+    assert complexity.fitted_exponent(sizes, 5 * sizes**-0.7) == pytest.approx(-0.7)
+
+
+def test_unknown_names_and_targets_are_refused():
+    with pytest.raises(ValueError, match="method must be one of"):
+        guarantee(problem(), "sgd", 10)
+    with pytest.raises(ValueError, match="steps_needed: target must be positive"):
+        steps_needed(problem(), "MLMC", 10, 0.0)

@@ -1,0 +1,172 @@
+import itertools
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import dmlmc
+from dmlmc.experiments.bounds import measured_run, quadratic_setup
+from dmlmc.theory.quadratic import (
+    LinearModel,
+    delayed_model,
+    exact_moments,
+    growth_factor,
+    growth_map,
+    largest_stable_step,
+    naive_model,
+    power_plan,
+    quadratic_curvatures,
+    safe_lines,
+    sign_patterns,
+)
+from dmlmc.theory.staleness import safe_step_size
+from dmlmc.theory.theorem import METHODS, Problem
+
+
+def problem(max_level=2, d=1.0):
+    return Problem(2.0, 3.0, dmlmc.Rates(1.8, 1.0, d), max_level, 1.0)
+
+
+def simulated(model, gap, step_size, steps, paths, seed):
+    """SGD as one would write it down, in NumPy: many scalar paths at once."""
+    random, x = np.random.default_rng(seed), np.full(paths, np.sqrt(2 * gap / model.curvature))
+    cache, squares, errors = np.zeros((len(model.periods), paths)), [], []
+    for t in range(steps):
+        for level, period in enumerate(model.periods):
+            if t % period == 0:
+                noise = np.sqrt(model.variances[level]) * random.standard_normal(paths)
+                cache[level] = model.curvatures[level] * x + noise
+        gradient = cache.sum(axis=0)
+        squares.append((model.curvature * x) ** 2)
+        errors.append((model.curvature * x - gradient) ** 2)
+        x = x - step_size * gradient
+    return np.array(squares), np.array(errors)
+
+
+def assert_means(samples, expected):
+    """Means over runs, one per step, within standard errors; single precision where all runs agree, as at t = 0."""
+    standard_error = samples.std(axis=1, ddof=1) / np.sqrt(samples.shape[1])
+    assert np.all(np.abs(samples.mean(axis=1) - expected) <= 6 * standard_error + 1e-5 * expected)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(-0.5, 1), st.floats(0.1, 1), st.integers(1, 5)), min_size=1, max_size=4),
+    st.integers(0, 2**32 - 1),
+)
+def test_moments_are_those_of_simulated_paths(levels, seed):
+    curvatures, variances, periods = zip(*levels, strict=True)
+    model = LinearModel((1.0, *curvatures), (0.5, *variances), (1, *periods))
+    assume(model.curvature > 0.1)
+    squares, errors = simulated(model, 1.0, 0.2, 12, 4000, seed)
+    exact = exact_moments(model, 1.0, 0.2, 12)
+    assert_means(squares, exact[0])
+    assert_means(errors, exact[1])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_moments_are_those_of_the_library_s_estimators(method):
+    estimator, gradient, start, model = quadratic_setup(problem(), method, 4, dimension=2)
+    keys = jr.split(jr.key(3), 1000)
+    squares, errors = measured_run(estimator, gradient, start, [0.05, 0.2], 12, keys)
+    expected = exact_moments(model, 1.0, [0.05, 0.2], 12)
+    for row in (0, 1):
+        assert_means(squares[row].T, expected[0][row])
+        assert_means(errors[row].T, expected[1][row])
+
+
+def test_a_measured_run_is_the_run_of_train():
+    estimator, gradient, start, _ = quadratic_setup(problem(), "delayed MLMC", 4)
+    keys = jr.split(jr.key(5), 3)
+    squares, _ = measured_run(estimator, gradient, start, [0.1], 7, keys)
+    params, _ = dmlmc.train(estimator, optax.sgd(0.1), start, 6, keys, progress=False)
+    np.testing.assert_allclose(squares[0, :, 6], jnp.sum(gradient(params) ** 2, axis=1), rtol=1e-4)
+
+
+def test_without_delay_the_levels_collapse_to_one():
+    here = problem(4)
+    plan = here.plan(50)
+    model = delayed_model(here, plan.without_delay())
+    one = LinearModel((model.curvature,), (sum(model.variances),), (1,))
+    for many, single in zip(exact_moments(model, 1.0, 0.1, 30), exact_moments(one, 1.0, 0.1, 30), strict=True):
+        np.testing.assert_allclose(many, single, rtol=1e-10)
+    assert sum(model.variances) == pytest.approx(here.M * plan.variance())
+    assert naive_model(here, 7).variances[0] == pytest.approx(3 / 7 * sum(2 ** (-1.8 * l) for l in range(5)))
+
+
+def test_growth_factor_is_the_growth_of_a_long_run():
+    model = LinearModel((0.0, 1.0), (1e-30, 1e-30), (1, 4))  # x_4 = (1 - 4 a) x_0
+    for a in (0.3, 0.45, 0.6):
+        assert growth_factor(model, a) == pytest.approx(abs(1 - 4 * a) ** 0.25)
+    mixed = LinearModel((1.0, 0.7, -0.2), (1e-300,) * 3, (1, 3, 2))
+    squares, _ = exact_moments(mixed, 1.0, [0.5, 2.4], 601)
+    per_step = (squares[:, 600] / squares[:, 300]) ** (1 / 600)
+    np.testing.assert_allclose(growth_factor(mixed, [0.5, 2.4]), per_step, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("period", "limit"), [(1, 2.0), (5, 0.4), (64, 2 / 64)])
+def test_the_stable_step_of_a_lone_stale_level(period, limit):
+    assert largest_stable_step(LinearModel((0.0, 1.0), (1.0, 1.0), (1, period))) == pytest.approx(limit, rel=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.3, 2.0), st.integers(0, 3), st.lists(st.sampled_from([1, 2, 3, 4, 8]), min_size=4, max_size=4))
+def test_the_safe_step_size_is_stable_for_every_sign_pattern(d, max_level, periods):
+    here = problem(max_level, d)
+    plan = dmlmc.plan(here.rates, max_level, samples=10, periods=periods[: max_level + 1])
+    for model in sign_patterns(here, plan.periods):
+        assert growth_factor(model, safe_step_size(here, plan)) < 1
+
+
+@pytest.mark.parametrize("max_level", [1, 3, 5])
+def test_the_paper_s_periods_cost_no_stability_on_a_quadratic(max_level):
+    """With d = 1 delayed MLMC is stable up to 2 / L, the limit of level 0 alone: further than MLMC itself."""
+    here = problem(max_level)
+    delayed = largest_stable_step(delayed_model(here, here.plan(10)), points=60)
+    plain = largest_stable_step(delayed_model(here, here.plan(10).without_delay()), points=60)
+    assert delayed == pytest.approx(2 / here.L, rel=1e-6)
+    assert plain == pytest.approx(2 / sum(quadratic_curvatures(here)), rel=1e-6) and plain < delayed
+
+
+def test_sign_patterns_are_all_that_curve_upwards():
+    here = problem(2)
+    sums = [sum(s * 2.0**-l for l, s in enumerate(signs)) for signs in itertools.product((-1, 0, 1), repeat=3)]
+    assert len(sign_patterns(here, (1, 2, 4))) == sum(value > 0 for value in sums)
+
+
+def test_maps_of_growth_show_the_lone_stale_level_and_the_safe_lines_stay_below():
+    here, sizes = problem(2), np.geomspace(1e-3, 2.0, 30)
+    plain, worst = (growth_map(here, [1.0, 2.0], sizes, worst=worst) for worst in (False, True))
+    assert np.all(plain.growth <= worst.growth + 1e-12)
+    limit = 2 / (here.L / 4 * 16)  # of the finest level alone, at d' = 2
+    unstable = worst[(worst.exponent == 2.0) & (worst.growth >= 1)].step_size.min()
+    assert limit <= unstable * (1 + 1e-9) <= 1.35 * limit
+    lines = safe_lines(here, [1.0, 2.0], 100)
+    assert lines["safe, sharper bound"].iloc[1] < limit and np.isnan(lines.iloc[1, 2]) and lines.iloc[0, 2] > 0
+    assert power_plan(here, 2.0).periods == (1, 4, 16)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: LinearModel((1.0,), (1.0, 2.0), (1,)), ValueError, "variances needs 1 numbers"),
+        (lambda: LinearModel((1.0,), (0.0,), (1,)), ValueError, "variances must be finite and positive"),
+        (lambda: LinearModel((float("nan"),), (1.0,), (1,)), ValueError, r"curvatures\[0\] must be finite"),
+        (lambda: LinearModel((1.0,), (1.0,), (0,)), ValueError, r"periods\[0\] must be at least 1"),
+        (lambda: naive_model(problem(), 0), ValueError, "samples must be at least 1"),
+        (
+            lambda: exact_moments(LinearModel((-1.0,), (1.0,), (1,)), 1.0, 0.1, 5),
+            ValueError,
+            "positive total curvature",
+        ),
+        (lambda: exact_moments(LinearModel((1.0,), (1.0,), (1,)), -1.0, 0.1, 5), ValueError, "gap must be positive"),
+        (lambda: growth_factor(LinearModel((1.0,) * 3, (1.0,) * 3, (401, 397, 389)), 0.1), ValueError, "must repeat"),
+    ],
+)
+def test_bad_arguments_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,100 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dmlmc
+from dmlmc.theory import scaling
+from dmlmc.theory.scaling import predicted_seconds
+
+
+def paper_plan(max_level=6, level0_samples=512):
+    return dmlmc.plan(dmlmc.Rates(1.8, 1.0, 1.0), max_level, level0_samples=level0_samples)
+
+
+@pytest.mark.parametrize("max_level", [0, 6, 12])
+def test_with_endless_devices_only_the_spans_are_left(max_level):
+    plan = paper_plan(max_level, 2**16)
+    found = predicted_seconds(plan, 2**30, chain_seconds=0.5, path_seconds=1e-6)
+    assert found["naive"] == found["MLMC"] == 0.5 * 2**max_level
+    assert found["delayed MLMC"] == pytest.approx(0.5 * plan.mean_span(), rel=1e-12)
+    if max_level == 6:
+        assert found["MLMC"] / found["delayed MLMC"] == pytest.approx(16)
+
+
+def test_on_one_device_with_free_latency_only_the_works_are_left():
+    plan = paper_plan()
+    found = predicted_seconds(plan, 1, chain_seconds=1e-9, path_seconds=0.25)
+    assert found["naive"] == 0.25 * 148 * 64
+    assert found["MLMC"] == pytest.approx(0.25 * plan.without_delay().mean_work())
+    assert found["delayed MLMC"] == pytest.approx(0.25 * plan.mean_work())
+
+
+def test_a_share_is_rounded_up_and_every_level_due_is_summed_once():
+    plan = dmlmc.plan(dmlmc.Rates(1.8, 1.0, 1.0), 1, samples=[9, 2])  # on 8 devices: 2 and 1 samples
+    found = predicted_seconds(plan, 8, chain_seconds=1e-9, path_seconds=1.0, hop_seconds=10.0)
+    both, level0 = (2 + 1 * 3) + 2 * 30.0, 2 + 30.0
+    assert found["MLMC"] == both and found["delayed MLMC"] == (both + level0) / 2
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 8), st.integers(1, 5000), st.integers(0, 12), st.floats(1e-6, 1.0), st.floats(1e-6, 1.0))
+def test_more_devices_never_hurt_if_sums_are_free_and_delay_never_costs(max_level, samples, power, chain, path):
+    plan, times = paper_plan(max_level, samples), {"chain_seconds": chain, "path_seconds": path}
+    few, many = (predicted_seconds(plan, 2**power * factor, **times) for factor in (1, 2))
+    for method in few:
+        assert many[method] <= few[method] * (1 + 1e-12)
+    assert few["delayed MLMC"] <= few["MLMC"] * (1 + 1e-12)
+
+
+def test_levels_in_turn_take_less_than_three_times_as_long():
+    """The remark of the module, by counting: one level after another, each its own longer of chain and load."""
+    for devices in (1, 64, 4096):
+        plan = paper_plan(8, 2**20)
+        chain, path = 1e-3, 1e-6
+        costs = [
+            (2.0**l, -(-n // devices) * (2.0**l + (2.0 ** (l - 1) if l else 0))) for l, n in enumerate(plan.samples)
+        ]
+        in_turn = sum(max(chain * span, path * work) for span, work in costs)
+        side_by_side = predicted_seconds(plan, devices, chain_seconds=chain, path_seconds=path)["MLMC"]
+        assert 1 <= in_turn / side_by_side < 3
+
+
+def test_periods_that_never_meet_are_averaged_over_finitely_many_steps():
+    plan = dmlmc.plan(dmlmc.Rates(1.8, 1.0, 1.0), 6, samples=[1] * 7, periods=[1, 3, 7, 11, 17, 31, 61])
+    found = predicted_seconds(plan, 1, chain_seconds=1.0, path_seconds=1e-9)["delayed MLMC"]
+    assert math.lcm(*plan.periods) > 2**16 and found == pytest.approx(plan.mean_span(), rel=1e-2)
+
+
+def test_the_readme_shows_the_table_and_the_constants_behind_it():
+    text = scaling.README.read_text()
+    assert scaling.fill_between(text, scaling.MARKERS, scaling.scaling_table()) == text
+    plain = " ".join(text.split())
+    assert "1 ms for a level-0 path, 1 µs for every further one, 10 µs per hop" in plain
+    np.testing.assert_allclose(list(scaling.ASSUMED.values()), [1e-3, 1e-6, 1e-5])
+    assert "2^20 samples at level 0" in plain and scaling.LEVEL0_SAMPLES == 2**20
+
+
+def test_the_command_prints_and_fills(tmp_path, monkeypatch, capsys):
+    assert scaling.main([]) == 0
+    assert capsys.readouterr().out.strip() == scaling.scaling_table()
+    monkeypatch.setattr(scaling, "README", tmp_path / "README.md")
+    scaling.README.write_text("{}\nold\n{}\n".format(*scaling.MARKERS))
+    assert scaling.main(["--readme"]) == 0
+    assert scaling.README.read_text() == f"{scaling.MARKERS[0]}\n{scaling.scaling_table()}\n{scaling.MARKERS[1]}\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"devices": 0}, "devices must be at least 1"),
+        ({"chain_seconds": 0.0}, "chain_seconds must be positive"),
+        ({"path_seconds": -1.0}, "path_seconds must be positive"),
+        ({"hop_seconds": -1.0}, "hop_seconds must be at least 0"),
+    ],
+)
+def test_bad_arguments_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        predicted_seconds(paper_plan(), **{"devices": 1, "chain_seconds": 1.0, "path_seconds": 1.0, **change})

@@ -1,0 +1,252 @@
+"""Checkpoints under attack: killed runs, full disks, damaged files, two runs at once, and runs that are not theirs."""
+
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dmlmc
+from dmlmc.training import checkpoint
+from tests.helpers import killed
+from tests.helpers.runs import PLAN, QUADRATIC, assert_same_run, run
+
+
+@pytest.fixture(scope="module")
+def start():
+    """Start ``killed.train`` in a fresh process, forked from one that has imported everything and computed nothing."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.helpers.killed"])
+    # Bit for bit only if compiled alike: see conftest.py. The cache spares each process the compilation.
+    cache = ("compilation_cache_dir", "persistent_cache_min_compile_time_secs", "persistent_cache_min_entry_size_bytes")
+    config = {f"jax_{name}": getattr(jax.config, f"jax_{name}") for name in cache}
+    config["jax_disable_most_optimizations"] = True
+
+    def start(directory, **options):
+        process = context.Process(target=killed.in_a_process, args=(config, directory), kwargs=options)
+        process.start()
+        return process
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def uninterrupted():
+    return killed.train()
+
+
+def written(directory):
+    try:
+        return (directory / checkpoint.FILE_NAME).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def test_a_run_killed_twenty_times_ends_as_if_never_interrupted(tmp_path, start, uninterrupted):
+    chance, kills, in_training = random.Random(0), 0, 0
+    while kills < 20:
+        before, process = written(tmp_path), start(tmp_path)
+        if kills % 4:  # in the training itself
+            while written(tmp_path) == before:
+                assert process.is_alive(), "the run ended before it could be killed often enough"
+                time.sleep(0.001)
+            time.sleep(chance.uniform(0, 0.05))
+        else:  # while it starts, reads the checkpoint, traces and compiles
+            until = time.monotonic() + chance.uniform(0, 1.5)
+            while time.monotonic() < until and written(tmp_path) == before:  # on a fast machine it is past that sooner
+                time.sleep(0.001)
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        kills, in_training = kills + 1, in_training + (written(tmp_path) > before)
+    assert in_training >= 15
+    assert_same_run(killed.train(tmp_path), uninterrupted)
+    assert os.listdir(tmp_path) == [checkpoint.FILE_NAME]
+
+
+def test_a_run_killed_while_it_writes_a_checkpoint_resumes(tmp_path, start, uninterrupted):
+    process = start(tmp_path, dies_at_save=4)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert len(os.listdir(tmp_path)) == 2  # the last good one and the torn one
+    assert_same_run(killed.train(tmp_path), uninterrupted)
+    assert os.listdir(tmp_path) == [checkpoint.FILE_NAME]
+
+
+def test_a_second_run_in_the_same_directory_is_refused_at_once_and_harms_nothing(tmp_path, start, uninterrupted):
+    first = start(tmp_path)
+    while not written(tmp_path):
+        assert first.is_alive()
+        time.sleep(0.001)
+    os.kill(first.pid, signal.SIGSTOP)  # in the middle of its training, however slow this test is
+    try:
+        with pytest.raises(dmlmc.CheckpointError, match=rf"another run is at work in {tmp_path}. Wait for it, or give"):
+            killed.train(tmp_path)
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+        first.join()
+    assert first.exitcode == 0
+    assert_same_run(killed.train(tmp_path), uninterrupted)
+
+
+def test_without_locks_runs_go_on_as_they_did(tmp_path, monkeypatch):
+    def no_locks(*arguments):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(checkpoint.fcntl, "flock", no_locks)
+    run(steps=6, directory=tmp_path)
+    monkeypatch.setattr(checkpoint, "fcntl", None)
+    assert_same_run(run(directory=tmp_path), run())
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"optimiser": optax.adam(0.2)}, "loss, plan, optimiser or learning rate"),
+        ({"optimiser": optax.sgd(0.1)}, "loss, plan, optimiser or learning rate"),
+        ({"key": jax.random.split(jax.random.key(1), 4)}, "key or start"),
+        ({"params": 2 * jnp.ones(3)}, "key or start"),
+        ({"params": jnp.ones(3, jnp.bfloat16)}, "loss, plan, optimiser or learning rate"),
+        ({"evaluate_every": 4}, "evaluate_every"),
+        ({"validation": lambda params: QUADRATIC.mean(params, 1)}, "validation"),
+        ({"estimator": dmlmc.mlmc(QUADRATIC, PLAN)}, "method"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path, change, what):
+    run(steps=6, directory=tmp_path)
+    before = (tmp_path / checkpoint.FILE_NAME).read_bytes()
+    with pytest.raises(dmlmc.CheckpointError, match=f"another run: its {what} differs"):
+        run(steps=6, directory=tmp_path, **change)
+    assert (tmp_path / checkpoint.FILE_NAME).read_bytes() == before
+
+
+def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
+    run(steps=6, directory=tmp_path)
+    monkeypatch.setattr("dmlmc.training.loop.version", lambda name: "0.0.1")
+    with pytest.raises(dmlmc.CheckpointError, match=r"its dmlmc version differs \('.+' there, '0.0.1' here\)"):
+        run(steps=6, directory=tmp_path)
+
+
+def test_a_checkpoint_beyond_the_steps_asked_for_is_refused(tmp_path):
+    run(steps=10, directory=tmp_path)
+    with pytest.raises(ValueError, match=r"train: steps must be at least 10, where the run .* got 6"):
+        run(steps=6, directory=tmp_path)
+
+
+IDENTITY = {"method": "a test"}
+STATE = {"params": jnp.arange(6.0).reshape(2, 3), "count": jnp.array([3, 4])}
+RECORD = {"step": np.arange(5), "loss": np.linspace(0.0, 1.0, 10).reshape(5, 2)}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("saved")
+    checkpoint.save(directory, IDENTITY, STATE, RECORD)
+    return directory
+
+
+def assert_as_saved(loaded):
+    assert loaded is not None
+    for one, other in zip(jax.tree.leaves(loaded), jax.tree.leaves((STATE, RECORD)), strict=True):
+        np.testing.assert_array_equal(one, other, strict=True)
+
+
+def is_refused_or_unharmed(directory, content):
+    """The one thing that must not happen is that other numbers are read than were written."""
+    (directory / checkpoint.FILE_NAME).write_bytes(content)
+    try:
+        loaded = checkpoint.load(directory, IDENTITY, STATE)
+    except dmlmc.CheckpointError as error:
+        assert "cannot be read" in str(error) or "another run" in str(error)
+        assert (directory / checkpoint.FILE_NAME).read_bytes() == content
+        return True
+    assert_as_saved(loaded)  # a time stamp of the archive was hit, or the like
+    return False
+
+
+@settings(max_examples=300, deadline=None)
+@given(damage=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=8))
+def test_flipped_bytes_are_noticed(saved, tmp_path_factory, damage):
+    content = bytearray((saved / checkpoint.FILE_NAME).read_bytes())
+    for where, flips in damage:
+        content[int(where * len(content))] ^= flips
+    is_refused_or_unharmed(tmp_path_factory.mktemp("damaged"), bytes(content))
+
+
+@settings(max_examples=100, deadline=None)
+@given(share=st.floats(0, 1, exclude_max=True), tail=st.binary(max_size=64))
+def test_a_cut_or_overwritten_end_is_noticed(saved, tmp_path_factory, share, tail):
+    content = (saved / checkpoint.FILE_NAME).read_bytes()
+    kept = content[: int(share * len(content))]
+    assert is_refused_or_unharmed(tmp_path_factory.mktemp("cut"), kept)
+    is_refused_or_unharmed(tmp_path_factory.mktemp("overwritten"), kept + tail)
+
+
+def test_a_shape_changed_in_place_is_noticed(tmp_path):
+    """NumPy would read a shorter array, and never get to the checksum at its end."""
+    checkpoint.save(tmp_path, IDENTITY, STATE, {"loss": np.ones((9000, 2))})
+    content = (tmp_path / checkpoint.FILE_NAME).read_bytes()
+    assert content.count(b"(9000, 2)") == 1
+    (tmp_path / checkpoint.FILE_NAME).write_bytes(content.replace(b"(9000, 2)", b"(1000, 2)"))
+    with pytest.raises(dmlmc.CheckpointError, match="cannot be read"):
+        checkpoint.load(tmp_path, IDENTITY, STATE)
+
+
+@settings(max_examples=30, deadline=None)
+@given(content=st.binary(max_size=200))
+def test_any_other_file_is_refused(tmp_path_factory, content):
+    assert is_refused_or_unharmed(tmp_path_factory.mktemp("other"), content)
+
+
+def test_a_damaged_checkpoint_stops_a_run(tmp_path):
+    run(steps=6, directory=tmp_path)
+    (tmp_path / checkpoint.FILE_NAME).write_bytes(b"x" * 100)
+    with pytest.raises(dmlmc.CheckpointError, match=r"cannot be read .*Give another directory, or delete this one"):
+        run(steps=6, directory=tmp_path)
+
+
+def test_keys_and_small_floats_survive(tmp_path):
+    state = {"key": jax.random.split(jax.random.key(3), 2), "half": jnp.arange(3, dtype=jnp.bfloat16)}
+    checkpoint.save(tmp_path, IDENTITY, state, {})
+    loaded, _ = checkpoint.load(tmp_path, IDENTITY, state)
+    assert loaded["half"].dtype == jnp.bfloat16 and jnp.array_equal(loaded["half"], state["half"])
+    assert loaded["key"].dtype == state["key"].dtype and jnp.all(loaded["key"] == state["key"])
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_and_nothing_else(tmp_path, monkeypatch):
+    run(steps=6, directory=tmp_path)
+    before = (tmp_path / checkpoint.FILE_NAME).read_bytes()
+    write, limits = np.savez, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def on_a_full_disk(file, **entries):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (256, limits[1]))  # the system refuses to write more into a file
+        try:
+            write(file, **entries)
+            file.flush()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(np, "savez", on_a_full_disk)
+        with pytest.raises(
+            dmlmc.CheckpointError, match=r"cannot be written .*File too large.* is whole: with the cause"
+        ):
+            run(steps=23, directory=tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {checkpoint.FILE_NAME: before}
+    assert_same_run(run(directory=tmp_path), run())
+
+
+@pytest.mark.parametrize("place", ["file", "file/under"])
+def test_a_directory_that_cannot_be_had_is_refused_before_training(tmp_path, place):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(dmlmc.CheckpointError, match=f"{tmp_path}/{place} cannot be used .* Give another directory"):
+        run(steps=10**9, directory=tmp_path / place)
