@@ -4,8 +4,6 @@ Plan a run
     Rates               the exponents b, c and d: how variance, cost and smoothness change with the level
     plan                from rates to a Plan: samples and refresh periods of every level
     Plan                who computes when, and what it costs in work and span
-    mean_span           mean span of delayed MLMC, in closed form
-    sum_of_spans        the paper's bound on it
     optimal_allocation  sample counts for any variances and costs
     Allocation          what it returns
 
@@ -40,7 +38,7 @@ Measure its rates
 
 from importlib.metadata import version
 
-from dmlmc.allocation import Allocation, optimal_allocation
+from dmlmc.allocation import Allocation, optimal_allocation, plan
 from dmlmc.calibration.checklist import CheckList, calibrate, check_list
 from dmlmc.calibration.fits import fit_rates
 from dmlmc.calibration.levels import Measurement, measure_levels
@@ -49,7 +47,7 @@ from dmlmc.devices import mesh
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import MultilevelLoss, QuadraticLoss, mean_loss
 from dmlmc.rates import Rates
-from dmlmc.schedule import Plan, mean_span, plan, sum_of_spans
+from dmlmc.schedule import Plan
 from dmlmc.sde import SDELoss
 from dmlmc.training.checkpoint import CheckpointError
 from dmlmc.training.iterates import iterates
@@ -75,13 +73,11 @@ __all__ = [
     "iterates",
     "level_seconds",
     "mean_loss",
-    "mean_span",
     "measure_levels",
     "mesh",
     "mlmc",
     "naive",
     "optimal_allocation",
     "plan",
-    "sum_of_spans",
     "train",
 ]

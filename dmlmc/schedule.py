@@ -1,4 +1,4 @@
-"""Who computes when, and what it costs: sample counts, refresh periods, work and span. No JAX here.
+"""Who computes when, and what it costs: refresh periods, work, span and variance. No JAX here.
 
 Work and span are counted in level-0 units: one path at level 0 has work 1 and span 1, one path at level l
 has work and span ``2^(c l)``. A coupled pair also walks the coarse path, so its work is ``1 + 2^(-c)`` fine
@@ -14,6 +14,8 @@ import numpy as np
 
 from dmlmc._internal import checks
 from dmlmc.rates import Rates
+
+NAIVE, MLMC, DELAYED = METHODS = ("naive", "MLMC", "delayed MLMC")  # their names in records, tables and figures
 
 
 def level_cost(level: int, c: float) -> float:
@@ -42,6 +44,7 @@ class Plan:
     int per level) and ``max_level``. Level l is due at step t when t is a multiple of ``periods[l]``, so all
     levels are due at t = 0 and, with the paper's periods, level 0 is due at every step.
 
+    >>> from dmlmc import plan
     >>> paper = plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512)
     >>> paper.samples
     (512, 195, 74, 28, 11, 4, 2)
@@ -142,58 +145,16 @@ class Plan:
         ``naive_variance`` is that of one path at the finest level. By default it is taken equal to V_0, since
         levels differ by little: then the paper's plan is matched by 148 paths.
 
+        >>> from dmlmc import plan
         >>> plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512).naive_samples()
         148
         """
         variance = self.variance(variances)
         given = (1.0 if variances is None else variances[0]) if naive_variance is None else naive_variance
-        return _ceil(checks.positive("Plan.naive_samples: naive_variance", given) / variance)
+        return round_up(checks.positive("Plan.naive_samples: naive_variance", given) / variance)
 
     def _levels(self):
         return zip(range(len(self.samples)), self.samples, self.periods, strict=True)
-
-
-def plan(
-    rates: Rates,
-    max_level: int,
-    *,
-    samples: float | Sequence[int] | None = None,
-    level0_samples: int | None = None,
-    periods: Sequence[int] | None = None,
-) -> Plan:
-    """Allocate samples and refresh periods to the levels 0, ..., ``max_level`` by ``rates``. Give exactly one of
-
-    - ``samples`` as a number: the paper's effective batch size N, shared out as
-      ``N_l = ceil(N w_l / sum w)`` with ``w_l = 2^(-(b + c) l / 2)``;
-    - ``samples`` as a sequence: N_l itself, one int per level;
-    - ``level0_samples``: the count at level 0, ``N_l = ceil(level0_samples w_l)``; 512 in the paper's experiment.
-
-    ``periods`` defaults to the paper's ``floor(2^(d l))``; an explicit sequence overrides it.
-
-    >>> plan(Rates(b=1.8, c=1.0, d=1.5), max_level=3, samples=100).periods
-    (1, 2, 8, 22)
-    >>> plan(Rates(b=1.8, c=1.0, d=1.0), max_level=2, samples=[40, 9, 2], periods=[1, 3, 5])
-    Plan(rates=Rates(b=1.8, c=1.0, d=1.0), samples=(40, 9, 2), periods=(1, 3, 5))
-    """
-    checks.instance("plan: rates", rates, Rates)
-    max_level = checks.integer("plan: max_level", max_level, minimum=0)
-    if (samples is None) == (level0_samples is None):
-        given = f"samples={samples!r} and level0_samples={level0_samples!r}"
-        raise ValueError(f"plan: give exactly one of samples (N, or N_l per level) and level0_samples, got {given}.")
-    weights = [2.0 ** (-(rates.b + rates.c) * level / 2) for level in range(max_level + 1)]
-    if level0_samples is not None:
-        level0_samples = checks.integer("plan: level0_samples", level0_samples, minimum=1)
-        counts = tuple(_ceil(level0_samples * weight) for weight in weights)
-    elif not np.iterable(samples):
-        effective = checks.positive("plan: samples", samples)
-        counts = tuple(_ceil(effective * weight / sum(weights)) for weight in weights)
-    else:
-        counts = checks.positive_integers("plan: samples", samples, length=max_level + 1)
-    if periods is None:
-        top = f"plan: max_level = {max_level} and d = {rates.d:g}"
-        exact = (checks.power_of_two(top, rates.d * level) for level in range(max_level + 1))
-        periods = [math.floor(value * (1 + 1e-12)) for value in exact]  # see _ceil
-    return Plan(rates, counts, checks.positive_integers("plan: periods", periods, length=max_level + 1))
 
 
 def cumulative(per_step, steps: int) -> np.ndarray:
@@ -202,49 +163,10 @@ def cumulative(per_step, steps: int) -> np.ndarray:
     return np.concatenate([[0.0], np.cumsum(np.broadcast_to(per_step(every), every.shape))])
 
 
-def sum_of_spans(rates: Rates, max_level: int) -> float:
-    """The paper's bound on the mean span of delayed MLMC: ``sum over l of 2^((c - d) l)``, in closed form.
-
-    With c and d from ``rates``, l from 0 to ``max_level``. It adds up the levels as if those due at one step ran one
-    after another. The three cases are those of the paper's footnote: bounded for c < d, ``l_max + 1`` for c = d, of
-    order ``2^((c - d) l_max)`` for c > d.
-
-    >>> sum_of_spans(Rates(b=1.8, c=1.0, d=1.0), 6)
-    7.0
-    """
-    checks.instance("sum_of_spans: rates", rates, Rates)
-    max_level = checks.integer("sum_of_spans: max_level", max_level, minimum=0)
-    excess = rates.c - rates.d
-    checks.power_of_two(f"sum_of_spans: max_level = {max_level} and c - d = {excess:g}", excess * (max_level + 1))
-    if excess == 0:
-        return float(max_level + 1)
-    return math.expm1(math.log(2) * excess * (max_level + 1)) / math.expm1(math.log(2) * excess)
-
-
-def mean_span(rates: Rates, max_level: int) -> float:
-    """Mean span of delayed MLMC at ``max_level``, in closed form, for ``rates`` with an integer d: periods that nest.
-
-    The highest level due is l in a share ``(1 - 2^(-d)) 2^(-d l)`` of the steps, and l_max in a share
-    ``2^(-d l_max)``. Levels due at one step run side by side, hence less than ``dmlmc.sum_of_spans``.
-
-    >>> mean_span(Rates(b=1.8, c=1.0, d=1.0), 6)
-    4.0
-    """
-    checks.instance("mean_span: rates", rates, Rates)
-    max_level = checks.integer("mean_span: max_level", max_level, minimum=0)
-    if rates.d != int(rates.d):
-        raise ValueError(
-            f"mean_span: the closed form needs an integer d, got d = {rates.d}; plan(...).mean_span() counts any d."
-        )
-    excess = rates.c - rates.d
-    top = checks.power_of_two(f"mean_span: max_level = {max_level} and c - d = {excess:g}", excess * max_level)
-    return (1 - 2.0**-rates.d) * sum_of_spans(rates, max_level - 1) + top if max_level else top
-
-
 def _due(steps: np.ndarray, period: int) -> np.ndarray:
     return steps % min(period, 2**62) == 0  # beyond any step, and beyond what NumPy counts
 
 
-def _ceil(value: float) -> int:
-    # What is an integer on paper may come out a rounding error away from it: 512 w_0 must stay 512.
-    return max(1, math.ceil(value * (1 - 1e-12)))  # a count, so 1 also where the weight underflows
+def round_up(value: float) -> int:
+    """A sample count of at least 1. An integer that is off by a rounding error is not rounded up: 512 w_0 stays 512."""
+    return max(1, math.ceil(value * (1 - 1e-12)))

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -50,3 +52,73 @@ def test_assumption_2_gives_the_weights_of_the_paper(paper_rates):
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         dmlmc.optimal_allocation(**{"variances": [1.0, 1.0], "costs": [1.0, 2.0], **arguments})
+
+
+rates_strategy = st.builds(
+    lambda c, gap, d: dmlmc.Rates(b=c + gap, c=c, d=d),
+    st.floats(0.25, 2.0),
+    st.floats(0.1, 2.0),
+    st.floats(0.0, 2.5),
+)
+
+
+@pytest.fixture
+def paper_plan(paper_rates):
+    return dmlmc.plan(paper_rates, max_level=6, level0_samples=512)
+
+
+def test_the_effective_batch_size_is_the_level_0_count_times_the_sum_of_weights(paper_plan, paper_rates):
+    effective = 512 * sum(2 ** (-1.4 * level) for level in range(7))
+    assert dmlmc.plan(paper_rates, 6, samples=effective) == paper_plan
+
+
+@given(rates_strategy, st.integers(0, 8), st.integers(1, 10**6))
+def test_samples_follow_the_paper_s_formula(rates, max_level, effective):
+    weights = [2 ** (-(rates.b + rates.c) * level / 2) for level in range(max_level + 1)]
+    for count, weight in zip(dmlmc.plan(rates, max_level, samples=effective).samples, weights, strict=True):
+        share = effective * weight / sum(weights)
+        assert share * (1 - 1e-9) <= count < share + 1
+
+
+@given(st.integers(2, 40), st.integers(0, 6))
+def test_a_period_that_is_an_integer_on_paper_is_not_rounded_down(base, level):
+    rates = dmlmc.Rates(b=2.0, c=1.0, d=math.log2(base))
+    assert dmlmc.plan(rates, level, samples=10).periods[level] == base**level
+
+
+def test_explicit_samples_and_periods(paper_rates):
+    plan = dmlmc.plan(paper_rates, 2, samples=np.array([8, 4, 2]), periods=(1, 3, 7))
+    assert plan.samples == (8, 4, 2) and plan.periods == (1, 3, 7)
+    assert plan.due_levels(21) == (0, 1, 2) and plan.due_levels(14) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({}, ValueError, "exactly one of samples .*, got samples=None and level0_samples=None"),
+        (
+            {"samples": 10, "level0_samples": 3},
+            ValueError,
+            "exactly one of samples .*, got samples=10 and level0_s.*=3",
+        ),
+        ({"samples": 0}, ValueError, "samples must be positive"),
+        ({"samples": -3.0}, ValueError, "samples must be positive"),
+        ({"samples": math.nan}, ValueError, "samples must be finite"),
+        ({"samples": True}, TypeError, "samples must be a real number"),
+        ({"samples": [4, 2]}, ValueError, "samples needs 3 entries"),
+        ({"samples": [4, 2, 0]}, ValueError, r"samples\[2\] must be at least 1"),
+        ({"samples": [4, 2.5, 1]}, TypeError, r"samples\[1\] must be an integer"),
+        ({"level0_samples": 0}, ValueError, "level0_samples must be at least 1"),
+        ({"level0_samples": 2.5}, TypeError, "level0_samples must be an integer"),
+        ({"samples": 10, "periods": [1, 2]}, ValueError, "^plan: periods needs 3 entries"),
+        ({"samples": 10, "max_level": 2000}, ValueError, r"^plan: max_level = 2000 and d = 1 must .* got 2\^1001"),
+        ({"samples": 10, "periods": [1, 0, 2]}, ValueError, r"periods\[1\] must be at least 1"),
+        ({"samples": 10, "periods": 4}, TypeError, "periods must be a sequence"),
+        ({"samples": 10, "max_level": -1}, ValueError, "max_level must be at least 0"),
+        ({"samples": 10, "max_level": 2.0}, TypeError, "max_level must be an integer"),
+        ({"samples": 10, "rates": (1.8, 1, 1)}, TypeError, "rates must be a dmlmc.Rates"),
+    ],
+)
+def test_bad_arguments_of_plan_are_named(paper_rates, arguments, error, message):
+    with pytest.raises(error, match=message):
+        dmlmc.plan(**{"rates": paper_rates, "max_level": 2, **arguments})

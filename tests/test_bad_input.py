@@ -268,8 +268,6 @@ CHEAP = {
     PLAN.cumulative_work: {"steps": 3},
     PLAN.variance: {"variances": [1.0, 0.5, 0.2]},
     PLAN.naive_samples: {"variances": [1.0, 0.5, 0.2], "naive_variance": 1.0},
-    dmlmc.mean_span: {"rates": RATES, "max_level": 2},
-    dmlmc.sum_of_spans: {"rates": RATES, "max_level": 2},
     dmlmc.optimal_allocation: {"variances": [1.0, 0.5], "costs": [1.0, 2.0], "total_cost": 10.0},
     dmlmc.QuadraticLoss: {"dimension": 3, "L": 1.0, "M": 1.0, "rates": RATES},
     LOSS.sample: {"key": KEY, "level": 1},

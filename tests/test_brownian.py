@@ -4,23 +4,24 @@ import numpy as np
 import pytest
 
 from dmlmc import brownian
+from tests.helpers.paths import path
 
 
 @pytest.mark.parametrize("noise_dim", [1, 3])
 @pytest.mark.parametrize("steps", [2, 12, 40, 640])
 def test_paths_agree_bit_for_bit_at_shared_grid_points(steps, noise_dim):
     fine = brownian.increments(jax.random.key(0), steps, 2.0, noise_dim)
-    path = np.asarray(brownian.path(fine))
-    assert path.shape == (steps + 1, noise_dim)
+    finest = np.asarray(path(fine))
+    assert finest.shape == (steps + 1, noise_dim)
     stride = 1
     while fine.shape[0] % 2 == 0:
         fine, stride = brownian.coarsen(fine), 2 * stride
-        np.testing.assert_array_equal(np.asarray(brownian.path(fine)), path[::stride])
+        np.testing.assert_array_equal(np.asarray(path(fine)), finest[::stride])
 
 
 def test_a_path_is_the_running_sum_of_its_increments():
     fine = brownian.increments(jax.random.key(1), 24, 1.0, 2)
-    np.testing.assert_allclose(brownian.path(fine)[1:], np.cumsum(np.asarray(fine, float), axis=0), atol=1e-6)
+    np.testing.assert_allclose(path(fine)[1:], np.cumsum(np.asarray(fine, float), axis=0), atol=1e-6)
 
 
 def test_increments_are_independent_normals_of_the_right_variance(x64):

@@ -7,6 +7,7 @@ import pytest
 
 import dmlmc
 from dmlmc import brownian
+from tests.helpers.paths import path
 from tests.helpers.problems import StoredPath, neural_loss, neural_params
 
 SOLVERS = [
@@ -21,7 +22,7 @@ SOLVERS = [
 
 def solved_by_diffrax(loss, params, noise, solver, times=None):
     grid = jnp.linspace(0.0, loss.t1, noise.shape[0] + 1)
-    control = StoredPath(brownian.path(noise), loss.t1)
+    control = StoredPath(path(noise), loss.t1)
     solution = diffrax.diffeqsolve(
         diffrax.MultiTerm(diffrax.ODETerm(loss.drift), diffrax.ControlTerm(loss.diffusion, control)),
         solver,
@@ -100,7 +101,7 @@ def test_strong_order_against_the_exact_solution(x64, solver, slope):
     def squares(level):
         def one(key):
             noise = loss.sample(key, level)
-            exact = jnp.exp(rate - 0.5**2 / 2 + 0.5 * brownian.path(noise)[-1, 0])
+            exact = jnp.exp(rate - 0.5**2 / 2 + 0.5 * path(noise)[-1, 0])
             return (loss.loss(rate, noise) - exact) ** 2, loss.difference(rate, noise, level)
 
         error, difference = jax.vmap(one)(jax.random.split(jax.random.key(level), samples))

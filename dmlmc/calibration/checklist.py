@@ -15,11 +15,12 @@ from jax import Array
 
 from dmlmc._internal.array_checks import parameters, random_key
 from dmlmc._internal.checks import instance, integer, positive, positive_reals
+from dmlmc.allocation import plan
 from dmlmc.calibration.fits import FittedRates, fit_rates
 from dmlmc.calibration.levels import Measurement, measure_levels
 from dmlmc.losses import MultilevelLoss, mean_loss
 from dmlmc.rates import Rates
-from dmlmc.schedule import Plan, plan
+from dmlmc.schedule import Plan
 
 ROUNDING = 1e-4  # a rate this small is 0: exact levels have no scatter, and an interval as narrow as rounding errors
 HEAVY = 100.0  # a kurtosis above this needs ten thousand samples for a second moment to within a tenth

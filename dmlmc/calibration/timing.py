@@ -21,11 +21,12 @@ from jax import Array
 
 from dmlmc._internal.array_checks import parameters, random_key
 from dmlmc._internal.checks import instance, integer
+from dmlmc.allocation import plan
 from dmlmc.calibration.interval import Interval
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import MultilevelLoss
 from dmlmc.rates import Rates
-from dmlmc.schedule import level_cost, plan
+from dmlmc.schedule import level_cost
 from dmlmc.training.program import Program
 
 

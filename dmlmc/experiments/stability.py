@@ -14,11 +14,11 @@ import numpy as np
 import optax
 import pandas as pd
 
+from dmlmc.allocation import plan
 from dmlmc.estimators import delayed_mlmc
 from dmlmc.experiments.bounds import SignedQuadraticLoss
 from dmlmc.experiments.sweeps import sweep
 from dmlmc.rates import Rates
-from dmlmc.schedule import plan
 from dmlmc.theory.quadratic import LinearModel, growth_factor, largest_stable_step
 
 

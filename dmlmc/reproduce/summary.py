@@ -16,10 +16,10 @@ from typing import Any
 import pandas as pd
 
 from dmlmc._internal.files import fill_between, markdown_table, write
+from dmlmc.allocation import plan
 from dmlmc.calibration.interval import Interval
 from dmlmc.experiments.comparison import ratio_to_reach
 from dmlmc.rates import Rates
-from dmlmc.schedule import plan
 
 ROOT = Path(__file__).parents[2]
 MARKERS = ("<!-- summary: begin, filled by python -m dmlmc.reproduce.summary --readme -->", "<!-- summary: end -->")

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from dmlmc._internal.checks import integer, positive, positive_integers, positive_reals, real
-from dmlmc.schedule import Plan, plan
+from dmlmc.allocation import plan
+from dmlmc.schedule import Plan
 from dmlmc.theory.staleness import safe_step_size
 from dmlmc.theory.theorem import Problem, largest_step_size
 

@@ -23,8 +23,9 @@ import numpy as np
 
 from dmlmc._internal.checks import integer, positive, real
 from dmlmc._internal.files import fill_between, markdown_table, write
+from dmlmc.allocation import plan
 from dmlmc.rates import Rates
-from dmlmc.schedule import Plan, level_cost, plan
+from dmlmc.schedule import Plan, level_cost
 
 README = Path(__file__).parents[2] / "README.md"
 MARKERS = ("<!-- scaling: begin, filled by python -m dmlmc.theory.scaling --readme -->", "<!-- scaling: end -->")

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dmlmc._internal.checks import integer, positive
+from dmlmc.allocation import plan
 from dmlmc.rates import Rates
-from dmlmc.schedule import Plan, plan
-
-METHODS = ("naive", "MLMC", "delayed MLMC")
+from dmlmc.schedule import METHODS, Plan
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 
 import dmlmc
-from dmlmc.brownian import coarsen, path
+from dmlmc.brownian import coarsen
 from dmlmc.calibration.timing import in_turn
 from dmlmc.estimators import _mean_gradient
 from dmlmc.experiments import hedging
 from tests.benchmarks import problem
 from tests.benchmarks.problem import KEY, LEAVES, LOSS, of_leaves
+from tests.helpers.paths import path
 from tests.helpers.problems import StoredPath
 
 

@@ -10,8 +10,8 @@ import optax
 import pytest
 
 import dmlmc
-from dmlmc import brownian
 from dmlmc.experiments import black_scholes, hedging
+from tests.helpers.paths import path
 from tests.helpers.problems import StoredPath
 
 MARKETS = [
@@ -96,7 +96,7 @@ def test_generic_against_diffrax(x64, printed_drift):
         change = market.volatility * y[0]
         return jnp.array([[change], [params.network(jnp.array([t, y[0]])) * change]])
 
-    control = StoredPath(brownian.path(noise), market.maturity)
+    control = StoredPath(path(noise), market.maturity)
     terms = diffrax.MultiTerm(diffrax.ODETerm(drift), diffrax.ControlTerm(diffusion, control))
     solution = diffrax.diffeqsolve(
         terms,

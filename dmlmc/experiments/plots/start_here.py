@@ -12,11 +12,12 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from dmlmc._internal.checks import integer
+from dmlmc.allocation import plan
 from dmlmc.brownian import coarsen, increments
 from dmlmc.experiments.plots.style import COLOURS
 from dmlmc.experiments.plots.widgets import picture_under_sliders
 from dmlmc.rates import Rates
-from dmlmc.schedule import Plan, level_cost, plan
+from dmlmc.schedule import Plan, level_cost
 from dmlmc.theory.theorem import METHODS
 
 STEPS = 129  # enough to see level 6 refreshed three times at d = 1

@@ -1,0 +1,23 @@
+"""Brownian paths at their grid points, to compare with diffrax's own solve."""
+
+import jax.numpy as jnp
+from jax import Array
+
+from dmlmc.brownian import coarsen
+
+
+def path(increments: Array) -> Array:
+    """W at the grid points 0, ..., ``steps``, so that W at a shared point is the same number on every grid.
+
+    A running sum would round differently on each grid. Here the even points are those of the coarser grid, by
+    recursion, and an odd one adds its own increment to the even one before it.
+
+    >>> path(jnp.array([[1.0], [2.0], [3.0], [4.0]])).ravel().tolist()
+    [0.0, 1.0, 3.0, 6.0, 10.0]
+    """
+    if increments.shape[0] % 2:
+        return jnp.concatenate([jnp.zeros_like(increments[:1]), jnp.cumsum(increments, axis=0)])
+    even = path(coarsen(increments))
+    odd = even[:-1] + increments[0::2]
+    interleaved = jnp.stack([even[:-1], odd], axis=1).reshape(increments.shape)
+    return jnp.concatenate([interleaved, even[-1:]])
