@@ -8,7 +8,7 @@ import numpy as np
 
 from dmlmc._internal import checks
 from dmlmc.rates import Rates
-from dmlmc.schedule import Plan, round_up
+from dmlmc.schedule import Plan, round_down, round_up
 
 
 def plan(
@@ -50,7 +50,7 @@ def plan(
     if periods is None:
         top = f"plan: max_level = {max_level} and d = {rates.d:g}"
         exact = (checks.power_of_two(top, rates.d * level) for level in range(max_level + 1))
-        periods = [math.floor(value * (1 + 1e-12)) for value in exact]  # see round_up
+        periods = [round_down(value) for value in exact]
     return Plan(rates, counts, checks.positive_integers("plan: periods", periods, length=max_level + 1))
 
 

@@ -168,5 +168,19 @@ def _due(steps: np.ndarray, period: int) -> np.ndarray:
 
 
 def round_up(value: float) -> int:
-    """A sample count of at least 1. An integer that is off by a rounding error is not rounded up: 512 w_0 stays 512."""
-    return max(1, math.ceil(value * (1 - 1e-12)))
+    """A sample count: the integer at or above a value, at least 1. An integer off by a rounding error stays itself."""
+    return max(1, math.ceil(_snapped(value)))
+
+
+def round_down(value: float) -> int:
+    """A period: the integer at or below a value. An integer off by a rounding error stays itself.
+
+    >>> round_down(7.99), round_down(8 - 1e-13), round_down(2.0**40)
+    (7, 8, 1099511627776)
+    """
+    return math.floor(_snapped(value))
+
+
+def _snapped(value: float) -> float:
+    nearest = round(value)
+    return nearest if abs(value - nearest) <= 1e-12 * value else value

@@ -98,7 +98,7 @@ def sum_of_spans(rates, max_level):
 
 
 def mean_span(rates, max_level):
-    """In closed form, for periods that nest: level l is the highest one due in a share (1 - 2^(-d)) 2^(-d l) of steps."""
+    """For periods that nest: level l is the highest one due in a share (1 - 2^(-d)) 2^(-d l) of the steps."""
     below = sum_of_spans(rates, max_level - 1) if max_level else 0.0
     return (1 - 2.0**-rates.d) * below + 2 ** ((rates.c - rates.d) * max_level)
 
