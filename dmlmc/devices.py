@@ -36,6 +36,11 @@ def mesh(samples: int | None = None, seeds: int = 1) -> Mesh:
     return check_mesh("mesh", Mesh(np.array(devices[: samples * seeds]).reshape(seeds, samples), (SEEDS, SAMPLES)))
 
 
+def one_device() -> Mesh:
+    """The mesh of a run that is not shared: this process's first device."""
+    return Mesh(np.array(jax.local_devices()[:1]), (SEEDS,))
+
+
 def check_mesh(name: str, given: Any) -> Mesh:
     """The mesh, if its axes have names known here and if it has work for this process."""
     if not isinstance(given, Mesh):

@@ -128,6 +128,11 @@ def test_the_theory_needs_no_jax():
         assert not {name.split(".")[0] for name in imports(module)} & {"jax", "equinox", "diffrax", "optax"}, module
 
 
+def test_there_is_one_sgd_step():
+    updates = {module for module, file in MODULES.items() if re.search(r"apply_updates|tree_apply", file.read_text())}
+    assert updates == {"dmlmc.training.step"}
+
+
 def test_the_library_names_no_device():
     for file in MODULES.values():
         assert not re.search(r"""["'](cpu|gpu|cuda|tpu|metal)["']""", file.read_text()), file

@@ -23,6 +23,7 @@ from dmlmc._internal.array_checks import parameters, random_key
 from dmlmc._internal.checks import instance, integer
 from dmlmc.allocation import plan
 from dmlmc.calibration.interval import Interval
+from dmlmc.devices import one_device
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import MultilevelLoss
 from dmlmc.rates import Rates
@@ -65,9 +66,10 @@ def step_seconds(
     ``steps[name]`` steps from step 0 are one call. Give a delayed estimator a whole cycle of its periods.
     """
     keys, compiled = jr.split(jr.key(0), 1), {}
+    start = jax.tree.map(lambda leaf: leaf[None] if eqx.is_inexact_array(leaf) else leaf, params)
     calls: dict[str, Callable[[], Any]] = {}
     for name, estimator in estimators.items():
-        program = Program(estimator, optax.sgd(1e-3), params, keys, params_per_seed=False, validation=None, mesh=None)
+        program = Program(estimator, optax.sgd(1e-3), start, keys, validation=None, mesh=one_device())
         began = time.perf_counter()
         program.compile()
         compiled[name] = time.perf_counter() - began

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import optax
 import pandas as pd
 from jax import Array
 
@@ -22,6 +23,7 @@ from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee
 from dmlmc.theory.quadratic import LinearModel, delayed_model, exact_moments, naive_model
 from dmlmc.theory.staleness import safe_step_size
 from dmlmc.theory.theorem import METHODS, Problem, largest_step_size
+from dmlmc.training.step import sgd_step, start_run
 
 
 class SignedQuadraticLoss(QuadraticLoss):
@@ -51,13 +53,14 @@ def measured_run(
     sizes, steps = jnp.atleast_1d(jnp.asarray(step_sizes)), integer("measured_run: steps", steps, minimum=1)
 
     def run(size, key):
-        def sgd_step(carry, step):
-            params, state = carry
-            used, state = estimator.estimate(params, state, step, key)
-            exact = gradient(params)
-            return (params - size * used, state), (jnp.sum(exact**2), jnp.sum((exact - used) ** 2))
+        optimiser = optax.sgd(size)
 
-        return jax.lax.scan(sgd_step, (params, estimator.init(params)), jnp.arange(steps))[1]
+        def measured_step(run, step):
+            exact = gradient(run.params)
+            run, used = sgd_step(estimator, optimiser, None, run, step, key)
+            return run, (jnp.sum(exact**2), jnp.sum((exact - used) ** 2))
+
+        return jax.lax.scan(measured_step, start_run(estimator, optimiser, params, None), jnp.arange(steps))[1]
 
     over_seeds = jax.vmap(run, in_axes=(None, 0))
     squares, errors = eqx.filter_jit(jax.vmap(over_seeds, in_axes=(0, None)))(sizes, keys)

@@ -9,14 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pandas as pd
-from jax import Array
 from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Int
 
 from dmlmc._internal.checks import integer, positive
 from dmlmc.calibration.interval import mean_interval
 from dmlmc.estimators import GradientEstimator
 from dmlmc.experiments.comparison import common_targets, even_mesh, ratio_to_reach
 from dmlmc.schedule import cumulative
+from dmlmc.training.step import sgd_steps, start_run
 
 Optimisers = Mapping[str, tuple[Callable[..., optax.GradientTransformation], Sequence[float]]]
 
@@ -96,27 +97,31 @@ def one_run(
     bounds = jnp.array([0, *evaluated[:-1]]), jnp.array(evaluated)
 
     def run(which, rate, trainable, key):
-        candidates = [make(rate) for make in makers]
+        optimiser = _one_of([make(rate) for make in makers], which)
 
-        def sgd_step(step, carry):
-            trainable, memories, state = carry
-            grads, state = estimator.estimate(eqx.combine(trainable, static), state, step, key)
-            # All optimisers see the gradient, one of them moves the parameters: next to a simulation they cost nothing.
-            answers = [one.update(grads, memory, trainable) for one, memory in zip(candidates, memories, strict=True)]
-            update = jax.tree.map(lambda *leaves: jnp.stack(leaves)[which], *(update for update, _ in answers))
-            return optax.apply_updates(trainable, update), [memory for _, memory in answers], state
+        def stretch(run, bounds):
+            first, last = bounds
+            run = sgd_steps(estimator, optimiser, static, run, first, last, key)
+            return run, validation(eqx.combine(run.params, static))
 
-        def stretch(carry, bounds):
-            # The step is not batched over runs, so a level that is not due is skipped by a real branch.
-            carry = jax.lax.fori_loop(bounds[0], bounds[1], sgd_step, carry)
-            return carry, validation(eqx.combine(carry[0], static))
-
-        state = estimator.init(eqx.combine(trainable, static))
-        start = trainable, [one.init(trainable) for one in candidates], state
-        (last, _, _), losses = jax.lax.scan(stretch, start, bounds)
-        return last, losses
+        last, losses = jax.lax.scan(stretch, start_run(estimator, optimiser, trainable, static), bounds)
+        return last.params, losses
 
     return run
+
+
+def _one_of(optimisers: Sequence[optax.GradientTransformation], which: Int[Array, ""]) -> optax.GradientTransformation:
+    """The optimiser at a traced index. All of them see the gradient: next to a simulation they cost nothing."""
+
+    def init(params):
+        return [one.init(params) for one in optimisers]
+
+    def update(grads, states, params=None):
+        answers = [one.update(grads, state, params) for one, state in zip(optimisers, states, strict=True)]
+        chosen = jax.tree.map(lambda *leaves: jnp.stack(leaves)[which], *(updates for updates, _ in answers))
+        return chosen, [state for _, state in answers]
+
+    return optax.GradientTransformation(init, update)
 
 
 def after_training(record: pd.DataFrame) -> pd.DataFrame:

@@ -1,12 +1,11 @@
 """One file that holds a run: written whole or not at all, opened only by the run it belongs to, by one at a time."""
 
-import hashlib
 import json
 import os
-import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmlmc._internal.files import whole
+from dmlmc.devices import gather
+from dmlmc.training.program import Program
+from dmlmc.training.record import Record
+from dmlmc.training.step import Run
 
 try:
     import fcntl
@@ -41,24 +44,11 @@ class CheckpointError(ValueError):
     """
 
 
-def fingerprint(program: Any, arrays: Any) -> str:
-    """A hash of a traced program (``jax.jit(f).trace(...)``) and of arrays: what decides the numbers of a run.
-
-    Every constant of the program counts, a learning rate for instance. Addresses of Python functions, which a
-    printed program may contain, differ from one process to the next and are left out.
-    """
-    digest = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", str(program.jaxpr)).encode())
-    for array in [*program.jaxpr.consts, *jax.tree.leaves(arrays)]:
-        values = np.asarray(_plain(array))
-        digest.update(f"{values.shape}{values.dtype}".encode() + values.tobytes())
-    return digest.hexdigest()
-
-
 @contextmanager
 def alone(directory: Path | None) -> Iterator[None]:
-    """Make a directory, and keep every other run out of it meanwhile; the system lets go of it if this one is killed.
+    """Make a directory and lock it against other runs. The OS releases the lock if the process dies.
 
-    What is locked is the directory itself, so that no lock file can be left behind.
+    The directory itself is locked, so that no lock file is left behind.
     """
     if directory is None:
         yield
@@ -126,7 +116,7 @@ def load(directory: Path, identity: dict[str, str], like: Any) -> tuple[Any, dic
         found, names = json.loads(str(entries.pop("identity")))
         if sorted(entries) != names:
             raise ValueError("an entry is missing")
-    except Exception as error:  # there is no end to what a damaged file can raise
+    except Exception as error:  # a corrupt file can raise many exception types
         raise CheckpointError(f"checkpoint: {file} cannot be read ({error}). {ADVICE}") from error
     for name, value in identity.items():
         if found.get(name) != value:
@@ -138,6 +128,42 @@ def load(directory: Path, identity: dict[str, str], like: Any) -> tuple[Any, dic
     restored = [_restore(entries[f"state_{index}"], leaf) for index, leaf in enumerate(leaves)]
     record = {name.removeprefix("record_"): v for name, v in entries.items() if name.startswith("record_")}
     return jax.tree.unflatten(structure, restored), record
+
+
+class Store:
+    """The checkpoint of a run, in a directory that all its processes can read. Without a directory it does nothing."""
+
+    def __init__(self, directory: Path | None, program: Program, method: str, evaluate_every: int):
+        self.directory, self.program, self.evaluate_every = directory, program, evaluate_every
+        if directory is not None:
+            versions = {"dmlmc version": version("dmlmc"), "jax version": jax.__version__, "method": method}
+            self.identity = {**versions, **program.fingerprints(), "evaluate_every": str(evaluate_every)}
+
+    def load(self, steps: int) -> tuple[Run, Record]:
+        """The run and its record as the checkpoint has them, or a run at its start."""
+        if self.directory is None:
+            return self.program.initial, Record()
+        self.program.values(0)  # barrier: wait for pending checkpoint writes
+        seen = self.program.values((self.directory / FILE_NAME).exists())
+        if seen.min() != seen.max():
+            raise ValueError(f"train: directory must be one that all processes can read, got {self.directory}.")
+        found = load(self.directory, self.identity, self.program.initial)
+        if found is None:
+            return self.program.initial, Record()
+        record = Record.from_arrays(found[1], self.evaluate_every)
+        if record.step > steps:
+            raise ValueError(
+                f"train: steps must be at least {record.step}, where the run in {self.directory} is already, "
+                f"got {steps}."
+            )
+        return found[0], record
+
+    def save(self, run: Run, record: Record) -> None:
+        """Write the checkpoint, from the leading process."""
+        if self.directory is not None:
+            run = gather(run)
+            if self.program.leads:
+                save(self.directory, self.identity, run, record.arrays())
 
 
 def _plain(array: Any) -> Any:

@@ -11,6 +11,7 @@ from jax import Array
 
 from dmlmc._internal import array_checks, checks
 from dmlmc.estimators import GradientEstimator, check_estimator
+from dmlmc.training.step import sgd_steps, start_run
 
 
 class Iterate(NamedTuple):
@@ -50,17 +51,14 @@ def iterates(
         raise ValueError(f"iterates: stops must be increasing steps, at least one, got {stops!r}.")
     trainable, static = eqx.partition(params, eqx.is_inexact_array)
 
-    def one_step(step, carry):
-        trainable, memory, state = carry
-        gradients, state = estimator.checked(eqx.combine(trainable, static), state, step, key)
-        updates, memory = optimiser.update(gradients, memory, trainable)
-        return optax.apply_updates(trainable, updates), memory, state
+    @jax.jit
+    def advance(run, first, last):
+        return sgd_steps(estimator, optimiser, static, run, first, last, key)
 
-    advance = jax.jit(lambda carry, first, last: jax.lax.fori_loop(first, last, one_step, carry))
-    carry, step, met = (trainable, optimiser.init(trainable), estimator.init(params)), 0, []
+    run, step, met = start_run(estimator, optimiser, trainable, static), 0, []
     for stop in listed:
-        carry = advance(carry, step, stop)
-        following = advance(carry, stop, stop + 1)
-        met.append(Iterate(stop, eqx.combine(carry[0], static), eqx.combine(following[0], static)))
-        carry, step = following, stop + 1
+        run = advance(run, step, stop)
+        following = advance(run, stop, stop + 1)
+        met.append(Iterate(stop, eqx.combine(run.params, static), eqx.combine(following.params, static)))
+        run, step = following, stop + 1
     return met

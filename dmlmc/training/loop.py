@@ -2,9 +2,8 @@
 
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,18 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pandas as pd
-from jax import Array
 from jax.sharding import Mesh
+from jaxtyping import Array, Key, PyTree
 from tqdm import tqdm
 
 from dmlmc._internal import array_checks, checks
-from dmlmc.devices import gather
+from dmlmc.devices import SEEDS, check_mesh, gather, one_device
 from dmlmc.estimators import GradientEstimator, check_estimator
-from dmlmc.schedule import cumulative
-from dmlmc.training import checkpoint
-from dmlmc.training.program import Program, Run
+from dmlmc.training.checkpoint import Store, alone
+from dmlmc.training.program import Program
+from dmlmc.training.record import Record
+from dmlmc.training.step import Run
 
-_TICK = 0.25  # seconds: chunks grow until one takes this long, so that the progress bar moves but costs nothing
+_TICK = 0.25  # seconds: chunks grow until one takes this long, so that the progress bar moves and costs little
 
 
 class DivergenceError(FloatingPointError):
@@ -42,9 +42,9 @@ class DivergenceError(FloatingPointError):
 def train(
     estimator: GradientEstimator,
     optimiser: optax.GradientTransformation,
-    params: Any,
+    params: PyTree,
     steps: int,
-    key: Array,
+    key: Key[Array, ""] | Key[Array, " seeds"],
     *,
     params_per_seed: bool = False,
     validation: Callable[[Any], Array] | None = None,
@@ -97,126 +97,123 @@ def train(
     steps = checks.integer("train: steps", steps, minimum=0, maximum=np.iinfo(np.int32).max)
     evaluate_every = _interval("evaluate_every", evaluate_every, default=max(1, steps // 50))
     checkpoint_every = _interval("checkpoint_every", checkpoint_every, default=evaluate_every)
-    chunk = _interval("chunk_steps", chunk_steps, default=1)
+    if directory is None:
+        checkpoint_every = max(1, steps)
+    if chunk_steps is not None:
+        chunk_steps = _interval("chunk_steps", chunk_steps, default=1)
     keys = jnp.atleast_1d(array_checks.random_key("train: key", key, several=True))
     program = Program(
-        estimator, optimiser, params, keys, params_per_seed=params_per_seed, validation=validation, mesh=mesh
+        estimator,
+        optimiser,
+        _one_start_per_seed(params, len(keys), params_per_seed),
+        keys,
+        validation=None if validation is None else _checked(validation),
+        mesh=_mesh(mesh, estimator.mesh, len(keys)),
     )
-    journal = _Journal(estimator.method, program, evaluate_every, checks.directory("train: directory", directory))
-    with checkpoint.alone(journal.directory if program.leads else None):
-        run = journal.resume(steps)
+    store = Store(checks.directory("train: directory", directory), program, estimator.method, evaluate_every)
+    with alone(store.directory if program.leads else None):
+        run, record = store.load(steps)
         program.compile()
-        shown = progress and program.leads
-        with tqdm(total=steps, initial=journal.step, desc=estimator.method, unit="step", disable=not shown) as bar:
-            journal.write(run, last=journal.step == steps, save=False)
-            while (first := journal.step) < steps:
-                stops = [steps, first + chunk, first - first % evaluate_every + evaluate_every]
-                if directory is not None:
-                    stops.append(first - first % checkpoint_every + checkpoint_every)
-                last = min(stops)
-                began = time.perf_counter()
-                run = program.advance(run, first, last)
-                elapsed = program.values(time.perf_counter() - began)[0]  # one clock for all: chunks stay alike
-                journal.advance(run, last, elapsed)
-                journal.write(run, last=last == steps, save=last % checkpoint_every == 0 or last == steps)
-                bar.update(last - first)
-                if program.validates:
-                    bar.set_postfix(loss=f"{journal.mean_loss():.4g}", refresh=False)
-                if chunk_steps is None and elapsed < _TICK and last == first + chunk:
-                    chunk *= 2
+        stops = _Stops(steps, evaluate_every, checkpoint_every, chunk_steps)
+        run = _loop(estimator.method, program, run, record, stops, store, progress=progress)
     trained = program.params(run)
     if key.ndim == 0:
         trained = jax.tree.map(lambda leaf: leaf[0] if eqx.is_inexact_array(leaf) else leaf, trained)
-    return trained, journal.record(estimator)
+    return trained, record.table(estimator)
 
 
-class _Journal:
-    """Where a run stands, what was measured along the way, and the file that both are kept in."""
+class _Stops(NamedTuple):
+    """The steps at which the compiled program returns to Python."""
 
-    def __init__(self, method: str, program: Program, evaluate_every: int, directory: Path | None):
-        self.method, self.program, self.evaluate_every = method, program, evaluate_every
-        self.directory = directory
-        self.step, self.seconds = 0, 0.0
-        self.steps: list[int] = []
-        self.times: list[float] = []
-        self.losses: list[np.ndarray] = []
-        if directory is not None:
-            versions = {"dmlmc version": version("dmlmc"), "jax version": jax.__version__, "method": method}
-            self.identity = {**versions, **program.fingerprints(), "evaluate_every": str(evaluate_every)}
+    steps: int
+    evaluate_every: int
+    checkpoint_every: int
+    chunk_steps: int | None
 
-    def resume(self, steps: int) -> Run:
-        """The run as the checkpoint left it, or at its start."""
-        found = None
-        if self.directory is not None:
-            self.program.values(0)  # whoever was writing a checkpoint has done so
-            seen = self.program.values((self.directory / checkpoint.FILE_NAME).exists())
-            if seen.min() != seen.max():
-                raise ValueError(f"train: directory must be one that all processes can read, got {self.directory}.")
-            found = checkpoint.load(self.directory, self.identity, self.program.initial)
-        if found is None:
-            return self.program.initial
-        run, columns = found
-        self.step, self.seconds = int(columns["position"][0]), float(columns["position"][1])
-        if self.step > steps:
-            raise ValueError(
-                f"train: steps must be at least {self.step}, where the run in {self.directory} is already, got {steps}."
-            )
-        self.steps, self.times = columns["step"].tolist(), columns["seconds"].tolist()
-        self.losses = list(columns["loss"])
-        if self.steps and self.steps[-1] % self.evaluate_every:  # the end of a shorter run, off the grid of this one
-            self.steps, self.times, self.losses = self.steps[:-1], self.times[:-1], self.losses[:-1]
-        return run
+    def after(self, step: int, chunk: int) -> int:
+        multiples = (step - step % every + every for every in (self.evaluate_every, self.checkpoint_every))
+        return min(self.steps, step + chunk, *multiples)
 
-    def advance(self, run: Run, step: int, seconds: float) -> None:
-        """Note that the run has reached a step, unless it went astray on the way."""
-        self.step, self.seconds = step, self.seconds + seconds
-        diverged_at = np.asarray(gather(run.diverged_at))
-        if np.any(diverged_at >= 0):
-            seed = int(np.argmax(diverged_at >= 0))
-            first = int(diverged_at[seed])
-            hint = (
-                "a smaller learning rate or clipped gradients may help" if first else "look at params and at the loss"
-            )
-            raise DivergenceError(f"{self.method}, seed {seed}: the gradient is not finite at step {first}; {hint}.")
 
-    def write(self, run: Run, *, last: bool, save: bool) -> None:
-        """Evaluate if it is time to, then save if asked to."""
-        if (last or self.step % self.evaluate_every == 0) and self.step not in self.steps[-1:]:
-            losses = self.program.evaluate(run)
-            if self.program.validates and not np.all(np.isfinite(losses)):
-                seed = int(np.argmin(np.isfinite(losses)))
-                raise DivergenceError(
-                    f"{self.method}, seed {seed}: the loss is {losses[seed]} at step {self.step}; "
-                    "a smaller learning rate or clipped gradients may help."
-                )
-            self.steps.append(self.step)
-            self.times.append(self.seconds)
-            self.losses.append(losses)
-        if save and self.directory is not None:
-            columns = {"step": np.array(self.steps), "seconds": np.array(self.times), "loss": np.array(self.losses)}
-            position = np.array([self.step, self.seconds])
-            run = gather(run)
-            if self.program.leads:
-                checkpoint.save(self.directory, self.identity, run, {**columns, "position": position})
+def _loop(
+    method: str, program: Program, run: Run, record: Record, stops: _Stops, store: Store, *, progress: bool
+) -> Run:
+    """Advance a run to its last step, and note, save and show what happens on the way."""
+    chunk = stops.chunk_steps or 1
+    disable = not (progress and program.leads)
+    with tqdm(total=stops.steps, initial=record.step, desc=method, unit="step", disable=disable) as bar:
+        _evaluate(method, program, run, record, stops)
+        while (first := record.step) < stops.steps:
+            last = stops.after(first, chunk)
+            began = time.perf_counter()
+            run = program.advance(run, first, last)
+            elapsed = float(program.values(time.perf_counter() - began)[0])  # one clock for all: chunks stay alike
+            record.advance(last, elapsed)
+            _stop_if_diverged(method, run)
+            _evaluate(method, program, run, record, stops)
+            if last == stops.steps or last % stops.checkpoint_every == 0:
+                store.save(run, record)
+            bar.update(last - first)
+            if program.validates:
+                bar.set_postfix(loss=f"{record.mean_loss():.4g}", refresh=False)
+            if stops.chunk_steps is None and elapsed < _TICK and last == first + chunk:
+                chunk *= 2
+    return run
 
-    def mean_loss(self) -> float:
-        return float(np.mean(self.losses[-1])) if self.losses else np.nan
 
-    def record(self, estimator: GradientEstimator) -> pd.DataFrame:
-        seeds = len(self.losses[0])
-        work, span = (cumulative(cost, self.step)[self.steps] for cost in (estimator.work, estimator.span))
-        return pd.DataFrame(
-            {
-                "method": estimator.method,
-                "seed": np.repeat(np.arange(seeds), len(self.steps)),
-                "step": np.tile(self.steps, seeds),
-                "work": np.tile(work, seeds),
-                "span": np.tile(span, seeds),
-                "seconds": np.tile(self.times, seeds),
-                "loss": np.stack(self.losses, axis=1).ravel(),
-            }
+def _evaluate(method: str, program: Program, run: Run, record: Record, stops: _Stops) -> None:
+    if not record.is_due(stops.evaluate_every, stops.steps):
+        return
+    losses = program.evaluate(run)
+    if program.validates and not np.all(np.isfinite(losses)):
+        seed = int(np.argmin(np.isfinite(losses)))
+        raise DivergenceError(
+            f"{method}, seed {seed}: the loss is {losses[seed]} at step {record.step}; "
+            "a smaller learning rate or clipped gradients may help."
         )
+    record.add(losses)
+
+
+def _stop_if_diverged(method: str, run: Run) -> None:
+    diverged_at = np.asarray(gather(run.diverged_at))
+    if np.any(diverged_at >= 0):
+        seed = int(np.argmax(diverged_at >= 0))
+        first = int(diverged_at[seed])
+        hint = "a smaller learning rate or clipped gradients may help" if first else "look at params and at the loss"
+        raise DivergenceError(f"{method}, seed {seed}: the gradient is not finite at step {first}; {hint}.")
 
 
 def _interval(name: str, value: int | None, *, default: int) -> int:
     return default if value is None else checks.integer(f"train: {name}", value, minimum=1)
+
+
+def _one_start_per_seed(params: PyTree, seeds: int, params_per_seed: bool) -> PyTree:
+    """The parameters with a leading seed axis on every array that is trained."""
+    trainable, static = eqx.partition(params, eqx.is_inexact_array)
+    if not params_per_seed:
+        return eqx.combine(jax.tree.map(lambda leaf: jnp.repeat(leaf[None], seeds, axis=0), trainable), static)
+    for leaf in jax.tree.leaves(trainable):
+        if leaf.ndim == 0 or leaf.shape[0] != seeds:
+            raise ValueError(
+                f"train: with params_per_seed=True every array of params needs a leading axis of length {seeds}, "
+                f"one entry per key, got shape {leaf.shape}."
+            )
+    return params
+
+
+def _checked(validation: Callable[[Any], Any]) -> Callable[[Any], Array]:
+    return lambda params: array_checks.returned("train: validation", validation(params), (), float)
+
+
+def _mesh(given: Mesh | None, of_estimator: Mesh | None, seeds: int) -> Mesh:
+    mesh = of_estimator if given is None else check_mesh("train", given)
+    if mesh is None:
+        return one_device()
+    if of_estimator not in (None, mesh):
+        raise ValueError(f"train: mesh must be that of the estimator if both are given, got {mesh} and {of_estimator}.")
+    if seeds % mesh.shape.get(SEEDS, 1):
+        raise ValueError(
+            f"train: mesh must share the seeds equally, got {mesh.shape[SEEDS]} along {SEEDS!r} for {seeds} seeds "
+            "(one key per seed)."
+        )
+    return mesh

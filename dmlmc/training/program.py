@@ -1,90 +1,64 @@
-"""The compiled heart of a training run: one SGD step for many seeds at once, on one device or several."""
+"""The compiled program of a training run: many seeds at once, on one device or several."""
 
+import hashlib
+import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Key, PyTree
 
-from dmlmc._internal.array_checks import returned
-from dmlmc.devices import SEEDS, WHOLE, check_mesh, gather, gather_values, leads, place
+from dmlmc.devices import SEEDS, WHOLE, gather, gather_values, leads, place
 from dmlmc.estimators import GradientEstimator
-from dmlmc.training.checkpoint import fingerprint
-
-
-class Run(NamedTuple):
-    """What a run carries from step to step; every leaf has a leading seed axis."""
-
-    params: Any
-    optimiser_state: Any
-    estimator_state: Any
-    diverged_at: Array  # first step with a non-finite gradient, or -1
+from dmlmc.training.step import Run, sgd_steps, start_run
 
 
 class Program:
-    """``start``, ``advance`` and ``evaluate`` for a batch of seeds, each traced once and compiled ahead of its use."""
+    """``advance`` and ``evaluate`` for a batch of seeds, each traced once and compiled ahead of its use.
+
+    Every array of ``params`` and of a ``Run`` has a leading seed axis. ``validation`` returns a scalar float, or is
+    None.
+    """
 
     def __init__(
         self,
         estimator: GradientEstimator,
         optimiser: optax.GradientTransformation,
-        params: Any,
-        keys: Array,
+        params: PyTree,
+        keys: Key[Array, " seeds"],
         *,
-        params_per_seed: bool,
         validation: Callable[[Any], Array] | None,
-        mesh: Mesh | None,
+        mesh: Mesh,
     ):
-        estimator.init(params)  # raises for params that cannot be trained
-        self.validates = validation is not None
         trainable, self.static = eqx.partition(params, eqx.is_inexact_array)
-        trainable = _seed_axis(trainable, len(keys), params_per_seed)
-        self.mesh = mesh = _mesh(mesh, estimator.mesh, len(keys))
-        self.leads = leads(mesh)
+        self.mesh, self.leads, self.validates = mesh, leads(mesh), validation is not None
         by_seed = PartitionSpec(SEEDS) if SEEDS in mesh.axis_names else WHOLE
         self.keys, trainable = place((keys, trainable), NamedSharding(mesh, by_seed))
 
-        def start(trainable):
-            state = estimator.init(eqx.combine(trainable, self.static))
-            return Run(trainable, optimiser.init(trainable), state, jnp.array(-1))
-
-        def sgd_step(run, key, step):
-            params = eqx.combine(run.params, self.static)
-            grads, estimator_state = estimator.checked(params, run.estimator_state, step, key)
-            updates, optimiser_state = optimiser.update(grads, run.optimiser_state, run.params)
-            finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(grads)]))
-            diverged_at = jnp.where((run.diverged_at < 0) & ~finite, step, run.diverged_at)
-            return Run(eqx.apply_updates(run.params, updates), optimiser_state, estimator_state, diverged_at)
-
-        def advance(run, keys, first, last):
-            # The step is not batched over seeds, so a level that is not due is skipped by a real branch.
-            # The bounds are traced: a chunk of any length runs the same compiled program.
-            step_all = jax.vmap(sgd_step, in_axes=(0, 0, None))
-            return jax.lax.fori_loop(first, last, lambda step, run: step_all(run, keys, step), run)
-
-        def evaluate(trainable):
-            assert validation is not None
-
-            def of_one(leaves):
-                return returned("train: validation", validation(eqx.combine(leaves, self.static)), (), float)
-
-            return jax.vmap(of_one)(trainable)
-
-        def sharded(function, *in_specs):
+        def compiled(function, *in_specs, **options):
             # Seeds never talk to each other: shard_map keeps every device to its own. Devices that share samples
             # carry the same run; the estimator adds up their shares.
-            return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=by_seed, check_vma=False)
+            over_devices = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=by_seed, check_vma=False)
+            return jax.jit(over_devices, **options)
 
-        self.initial = jax.jit(sharded(jax.vmap(start), by_seed))(trainable)
-        self._advance = jax.jit(sharded(advance, by_seed, by_seed, WHOLE, WHOLE), donate_argnums=0).trace(
-            self.initial, self.keys, jnp.array(0), jnp.array(0)
+        start = jax.vmap(lambda leaves: start_run(estimator, optimiser, leaves, self.static))
+        self.initial = compiled(start, by_seed)(trainable)
+        advance = jax.vmap(
+            lambda run, key, first, last: sgd_steps(estimator, optimiser, self.static, run, first, last, key),
+            in_axes=(0, 0, None, None),
         )
-        self._evaluate = None if validation is None else jax.jit(sharded(evaluate, by_seed)).trace(self.initial.params)
+        specs = by_seed, by_seed, WHOLE, WHOLE
+        zero = jnp.array(0)
+        self._advance = compiled(advance, *specs, donate_argnums=0).trace(self.initial, self.keys, zero, zero)
+        self._evaluate = None
+        if validation is not None:
+            evaluate = jax.vmap(lambda leaves: validation(eqx.combine(leaves, self.static)))
+            self._evaluate = compiled(evaluate, by_seed).trace(self.initial.params)
 
     def fingerprints(self) -> dict[str, str]:
         """What decides the numbers of this run, for telling its checkpoint from another's."""
@@ -101,45 +75,33 @@ class Program:
         self._evaluate = None if self._evaluate is None else self._evaluate.lower().compile()
 
     def advance(self, run: Run, first: int, last: int) -> Run:
-        """Steps ``first``, ..., ``last - 1`` for every seed. The given run is used up."""
+        """Steps ``first``, ..., ``last - 1`` for every seed. The memory of the given run is reused."""
         return jax.block_until_ready(self._advance(run, self.keys, jnp.array(first), jnp.array(last)))
 
-    def evaluate(self, run: Run) -> np.ndarray:
+    def evaluate(self, run: Run) -> Float[np.ndarray, " seeds"]:
         """The validation loss of every seed, NaN if there is none."""
         if self._evaluate is None:
             return np.full(len(self.keys), np.nan)
         return np.asarray(gather(self._evaluate(run.params)), dtype=float)
 
-    def params(self, run: Run) -> Any:
+    def params(self, run: Run) -> PyTree:
         """The parameters of every seed, with a leading seed axis."""
         return eqx.combine(gather(run.params), self.static)
 
-    def values(self, value: float) -> np.ndarray:
-        """The value that every process has, the leading one's first. Processes wait for each other here."""
-        return gather_values(self.mesh, value) if self.mesh.is_multi_process else np.array([value])
+    def values(self, value: float) -> Float[np.ndarray, " devices"]:
+        """The value that every process has, the leading one's first. A barrier: processes wait for each other here."""
+        return gather_values(self.mesh, value) if self.mesh.is_multi_process else np.array([float(value)])
 
 
-def _seed_axis(trainable: Any, seeds: int, params_per_seed: bool) -> Any:
-    if not params_per_seed:
-        return jax.tree.map(lambda leaf: jnp.repeat(leaf[None], seeds, axis=0), trainable)
-    for leaf in jax.tree.leaves(trainable):
-        if leaf.ndim == 0 or leaf.shape[0] != seeds:
-            raise ValueError(
-                f"train: with params_per_seed=True every array of params needs a leading axis of length {seeds}, "
-                f"one entry per key, got shape {leaf.shape}."
-            )
-    return trainable
+def fingerprint(program: Any, arrays: PyTree) -> str:
+    """A hash of a traced program (``jax.jit(f).trace(...)``) and of arrays: what decides the numbers of a run.
 
-
-def _mesh(given: Mesh | None, of_estimator: Mesh | None, seeds: int) -> Mesh:
-    mesh = of_estimator if given is None else check_mesh("train", given)
-    if mesh is None:
-        return Mesh(np.array(jax.local_devices()[:1]), (SEEDS,))
-    if of_estimator not in (None, mesh):
-        raise ValueError(f"train: mesh must be that of the estimator if both are given, got {mesh} and {of_estimator}.")
-    if seeds % mesh.shape.get(SEEDS, 1):
-        raise ValueError(
-            f"train: mesh must share the seeds equally, got {mesh.shape[SEEDS]} along {SEEDS!r} for {seeds} seeds "
-            "(one key per seed)."
-        )
-    return mesh
+    Every constant of the program counts, a learning rate for instance. A printed program may contain addresses of
+    Python functions, which differ from one process to the next: they are left out.
+    """
+    digest = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", str(program.jaxpr)).encode())
+    for array in [*program.jaxpr.consts, *jax.tree.leaves(arrays)]:
+        is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+        values = np.asarray(jax.random.key_data(array) if is_key else array)
+        digest.update(f"{values.shape}{values.dtype}".encode() + values.tobytes())
+    return digest.hexdigest()

@@ -131,7 +131,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path, change, what)
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
     run(steps=6, directory=tmp_path)
-    monkeypatch.setattr("dmlmc.training.loop.version", lambda name: "0.0.1")
+    monkeypatch.setattr("dmlmc.training.checkpoint.version", lambda name: "0.0.1")
     with pytest.raises(dmlmc.CheckpointError, match=r"its dmlmc version differs \('.+' there, '0.0.1' here\)"):
         run(steps=6, directory=tmp_path)
 
