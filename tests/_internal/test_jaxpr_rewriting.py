@@ -1,0 +1,98 @@
+import jax
+import jax.experimental
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dmlmc._internal.jaxpr_rewriting import economical
+
+
+def activations(function, *arguments):
+    """How often a function, nested ones included, evaluates a tanh."""
+    return str(jax.make_jaxpr(function)(*arguments)).count("= tanh ")
+
+
+def test_a_network_that_drift_and_diffusion_share_is_evaluated_once():
+    weights = jax.random.normal(jax.random.key(0), (2, 2, 2))
+
+    def network(y):
+        return weights[1] @ jnp.tanh(weights[0] @ y)
+
+    def both(y):
+        return network(y) - y, jnp.outer(network(y), jnp.array([1.0, 2.0, 0.5]))
+
+    y = jnp.array([0.3, -0.4])
+    assert activations(both, y) == 2
+    merged = economical(both, y)
+    assert activations(merged, y) == 1
+    for found, expected in zip(jax.tree.leaves(merged(2 * y)), jax.tree.leaves(both(2 * y)), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_what_only_looks_alike_is_kept():
+    y = jnp.array([0.3, -0.4])
+    for function in (
+        lambda y: (y * 2.0, y * 3.0, 2.0 * y),
+        lambda y: (y.sum(keepdims=True), y.max(keepdims=True), y[::-1]),
+        lambda y: (jnp.tanh(y), jnp.tanh(y + 1e-3), y, 1.0),
+        lambda y: (jax.nn.relu(y), jax.nn.relu(y), jax.nn.softplus(-y)),
+    ):
+        found, expected = economical(function, y)(y), function(y)
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_network_mapped_over_paths_is_never_transposed():
+    layers = jax.random.normal(jax.random.key(0), (3, 4, 4))
+
+    def network(y):
+        for matrix in layers:
+            y = jnp.tanh(matrix @ y + matrix[0])
+        return y
+
+    def mapped(function):
+        return str(jax.make_jaxpr(jax.vmap(function))(jnp.ones((5, 4)))).count("= transpose[")
+
+    y = jnp.arange(4.0)
+    assert mapped(network) == len(layers) and mapped(economical(network, y)) == 0
+    np.testing.assert_allclose(economical(network, y)(y), network(y), rtol=1e-6)
+
+
+def test_a_product_may_sum_over_either_axis_of_the_matrix():
+    matrix, y = jnp.arange(12.0).reshape(4, 3), jnp.array([0.3, -0.4, 2.0, 1.0])
+
+    def product(y):
+        return jax.lax.dot_general(matrix, y, (((0,), (0,)), ((), ())))
+
+    np.testing.assert_allclose(economical(product, y)(y), product(y), rtol=1e-6)
+    assert str(jax.make_jaxpr(economical(product, y))(y)) != str(jax.make_jaxpr(product)(y))
+
+
+def test_products_of_another_kind_keep_their_order():
+    matrix, y = jnp.arange(6.0).reshape(2, 3), jnp.array([0.3, -0.4, 2.0])
+    for function in (
+        lambda y: y @ matrix.T,
+        lambda y: matrix @ jnp.stack([y, -y], axis=1),
+        lambda y: jnp.einsum("ij,ij->i", matrix, jnp.stack([y, -y])),
+        lambda y: jnp.dot(matrix, y, precision=("high", "default")),
+        lambda y: jax.lax.dot_general(matrix, y, (((1,), (0,)), ((), ())), "F32_F32_F32"),
+    ):
+        assert str(jax.make_jaxpr(economical(function, y))(y)) == str(jax.make_jaxpr(function)(y))
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_an_effect_happens_as_often_as_it_was_written(ordered):
+    drawn = iter(range(10))
+
+    def draw():
+        return np.float32(next(drawn))
+
+    def two_draws(y):
+        scalar = jax.ShapeDtypeStruct((), jnp.float32)
+        first, second = (jax.experimental.io_callback(draw, scalar, ordered=ordered) for _ in range(2))
+        return jnp.tanh(y) + jnp.tanh(y) + first + second
+
+    y = jnp.array([0.3, -0.4])
+    found = jax.jit(economical(two_draws, y))(y)
+    np.testing.assert_allclose(found, 2 * jnp.tanh(y) + 1, rtol=1e-6)
+    assert activations(economical(two_draws, y), y) == 1
