@@ -3,6 +3,7 @@
 A mesh may span several processes. Each of them then runs the same program and holds the arrays of its own devices.
 """
 
+import math
 from typing import Any
 
 import jax
@@ -63,6 +64,21 @@ def devices_sharing() -> int | None:
         return jax.lax.axis_size(SAMPLES)
     except NameError:  # jax's way to say that there is no such axis
         return None
+
+
+def share_samples(samples: int, devices: int, at_once: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Which sample each device computes in each place of each chunk, and its weight in the mean.
+
+    Shapes are (devices, chunks, places). Places that are left over repeat the last sample with weight 0.
+
+    >>> source, weights = share_samples(samples=5, devices=2, at_once=2)
+    >>> source.tolist(), (5 * weights).tolist()
+    ([[[0, 1], [2, 3]], [[4, 4], [4, 4]]], [[[1.0, 1.0], [1.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]]])
+    """
+    share = math.ceil(samples / devices)
+    chunks = math.ceil(share / (at_once or share))
+    index = np.arange(devices * chunks * math.ceil(share / chunks)).reshape(devices, chunks, -1)
+    return np.minimum(index, samples - 1), (index < samples) / samples
 
 
 def place(tree: Any, sharding: NamedSharding) -> Any:

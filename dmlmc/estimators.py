@@ -13,11 +13,12 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from dmlmc._internal.array_checks import alike, parameters, random_key, returned, step_index
+from dmlmc._internal.array_checks import alike, parameters, random_key, step_index
 from dmlmc._internal.checks import function, instance, integer, numbers, positive
 from dmlmc.devices import SAMPLES, WHOLE, check_mesh, devices_sharing
+from dmlmc.gradients import mean_gradient
 from dmlmc.losses import MultilevelLoss
-from dmlmc.schedule import Plan, level_cost
+from dmlmc.schedule import DELAYED, MLMC, NAIVE, Plan, level_cost
 
 
 def _constant(value: float) -> Callable[[Any], Any]:
@@ -92,7 +93,7 @@ def naive(
     level = integer("naive: level", level, minimum=0)
     samples = integer("naive: samples", samples, minimum=1)
     span = level_cost(level, positive("naive: c", c))
-    gradient = _mean_gradient(loss.losses, loss, level, samples)
+    gradient = mean_gradient(loss.losses, loss, level, samples)
 
     def init(params):
         parameters("naive: params", params)
@@ -105,7 +106,7 @@ def naive(
         return gradient(params, jr.fold_in(key, step)), state
 
     work = _constant(samples * span)
-    return _on_mesh(mesh, GradientEstimator(init, _traced_step(estimate), "naive", work, _constant(span)))
+    return _on_mesh(mesh, GradientEstimator(init, _traced_step(estimate), NAIVE, work, _constant(span)))
 
 
 def mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) -> GradientEstimator:
@@ -122,7 +123,7 @@ def mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) -> Gradi
     ((), 64.0)
     """
     instance("mlmc: plan", plan, Plan, ", made by dmlmc.plan(...)")
-    return delayed_mlmc(loss, plan.without_delay(), mesh=mesh)._replace(method="MLMC")
+    return _multilevel("mlmc", MLMC, loss, plan.without_delay(), mesh)
 
 
 def delayed_mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) -> GradientEstimator:
@@ -138,20 +139,25 @@ def delayed_mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) 
     >>> len(estimator.init(jnp.ones(2))), [float(estimator.span(step)) for step in range(5)]
     (6, [64.0, 1.0, 2.0, 1.0, 4.0])
     """
-    instance("delayed_mlmc: loss", loss, MultilevelLoss, ", such as dmlmc.SDELoss(...)")
-    instance("delayed_mlmc: plan", plan, Plan, ", made by dmlmc.plan(...)")
-    gradients = [_mean_gradient(partial(loss.differences, level=l), loss, l, n) for l, n in enumerate(plan.samples)]
+    return _multilevel("delayed_mlmc", DELAYED, loss, plan, mesh)
+
+
+def _multilevel(name: str, method: str, loss: MultilevelLoss, plan: Plan, mesh: Mesh | None) -> GradientEstimator:
+    """Algorithm 1 under the name of the function that was called, for its errors, and of the method, for records."""
+    instance(f"{name}: loss", loss, MultilevelLoss, ", such as dmlmc.SDELoss(...)")
+    instance(f"{name}: plan", plan, Plan, ", made by dmlmc.plan(...)")
+    gradients = [mean_gradient(partial(loss.differences, level=l), loss, l, n) for l, n in enumerate(plan.samples)]
     stale_levels = [level for level, period in enumerate(plan.periods) if period > 1]
 
     def init(params):
-        parameters("delayed_mlmc: params", params)
+        parameters(f"{name}: params", params)
         zeros = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
         return tuple(zeros for _ in stale_levels)
 
     @eqx.filter_jit
     def estimate(params, state, step, key):
-        alike("delayed_mlmc: state", state, init(params), "that of init(params) or of the step before")
-        step_key = jr.fold_in(random_key("delayed_mlmc: key", key), step)
+        alike(f"{name}: state", state, init(params), "that of init(params) or of the step before")
+        step_key = jr.fold_in(random_key(f"{name}: key", key), step)
         cached = dict(zip(stale_levels, state, strict=True))
         latest = []
         for level, (gradient, period) in enumerate(zip(gradients, plan.periods, strict=True)):
@@ -167,46 +173,7 @@ def delayed_mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) 
         grads = jax.tree.map(lambda *terms: sum(terms), *latest)
         return grads, tuple(latest[level] for level in stale_levels)
 
-    return _on_mesh(mesh, GradientEstimator(init, _traced_step(estimate), "delayed MLMC", plan.work, plan.span))
-
-
-def _mean_gradient(function, loss: MultilevelLoss, level: int, samples: int):
-    """``gradient(params, key)`` of the mean of ``function(params, noises)`` over fresh noise."""
-
-    @eqx.filter_grad
-    def gradient_of_chunk(params, keys, weights):
-        losses = returned(f"{type(loss).__name__}: losses", function(params, loss.batch(keys, level)), keys.shape)
-        return jnp.dot(weights.astype(losses.dtype), losses)
-
-    def gradient(params, key):
-        devices = devices_sharing()
-        device = 0 if devices is None else jax.lax.axis_index(SAMPLES)
-        slots = _slots(samples, devices or 1, loss.samples_at_once(level))
-        source, weights = (jnp.asarray(of_all)[device] for of_all in slots)
-        # Forward and backward pass of a chunk follow each other, so its intermediates are still in the cache.
-        inputs = (jr.split(key, samples)[source], weights)
-        zeros = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
-        total, _ = jax.lax.scan(
-            lambda total, chunk: (jax.tree.map(jnp.add, total, gradient_of_chunk(params, *chunk)), None), zeros, inputs
-        )
-        return total if devices is None else jax.lax.psum(total, SAMPLES)
-
-    return gradient
-
-
-def _slots(samples: int, devices: int, at_once: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Which sample each slot of each chunk of each device computes, and its weight in the mean.
-
-    Devices and chunks are equally long. Slots that are left over repeat the last sample, without weight.
-
-    >>> source, weights = _slots(samples=5, devices=2, at_once=2)
-    >>> source.tolist(), (5 * weights).tolist()
-    ([[[0, 1], [2, 3]], [[4, 4], [4, 4]]], [[[1.0, 1.0], [1.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]]])
-    """
-    share = math.ceil(samples / devices)
-    chunks = math.ceil(share / (at_once or share))
-    index = np.arange(devices * chunks * math.ceil(share / chunks)).reshape(devices, chunks, -1)
-    return np.minimum(index, samples - 1), (index < samples) / samples
+    return _on_mesh(mesh, GradientEstimator(init, _traced_step(estimate), method, plan.work, plan.span))
 
 
 def _on_mesh(mesh: Mesh | None, estimator: GradientEstimator) -> GradientEstimator:

@@ -111,7 +111,7 @@ def test_numpy_params_do_as_well(name):
     "loss", [None, PLAN, lambda params: 1.0, dmlmc.QuadraticLoss, NAIVE], ids=lambda value: type(value).__name__
 )
 def test_what_is_no_loss_is_refused(loss):
-    makers = {"naive": lambda loss: dmlmc.naive(loss, 1, 1), "delayed_mlmc": lambda loss: dmlmc.mlmc(loss, PLAN)}
+    makers = {"naive": lambda loss: dmlmc.naive(loss, 1, 1), "mlmc": lambda loss: dmlmc.mlmc(loss, PLAN)}
     for name, call in {**makers, **{name: CALLS[name] for name in TAKING_A_LOSS}}.items():
         with pytest.raises(TypeError, match=rf"^{name}: loss must be a dmlmc.MultilevelLoss, such as .*, got "):
             call(loss=loss)

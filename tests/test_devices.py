@@ -15,7 +15,7 @@ import pytest
 from jax.sharding import Mesh
 
 import dmlmc
-from dmlmc.estimators import _slots
+from dmlmc.devices import share_samples
 from tests.helpers.device_runs import ESTIMATORS, LOSS
 
 ROOT = Path(__file__).parent.parent
@@ -101,7 +101,7 @@ def test_one_process_writes_and_shows(two):
 @pytest.mark.parametrize("devices", [1, 2, 7, 64])
 @pytest.mark.parametrize("samples", [1, 2, 13, 64, 100])
 def test_every_sample_counts_once_and_shares_are_equal(samples, devices, at_once):
-    source, weights = _slots(samples, devices, at_once)
+    source, weights = share_samples(samples, devices, at_once)
     assert source.shape == weights.shape and source.shape[0] == devices
     np.testing.assert_allclose(np.bincount(source.ravel(), weights.ravel()), np.full(samples, 1 / samples))
     share, (_, chunks, size) = -(-samples // devices), source.shape

@@ -336,7 +336,7 @@ def test_costs_are_those_of_the_plan(paper_rates):
             TypeError,
             "^naive: params must hold",
         ),
-        (lambda: dmlmc.mlmc(Spy(), small_plan()).init(1.0), TypeError, "^delayed_mlmc: params must hold"),
+        (lambda: dmlmc.mlmc(Spy(), small_plan()).init(1.0), TypeError, "^mlmc: params must hold"),
         (lambda: dmlmc.naive(Spy(), -1, 1), ValueError, "naive: level must be at least 0"),
         (lambda: dmlmc.naive(Spy(), 1, 0), ValueError, "naive: samples must be at least 1"),
         (lambda: dmlmc.naive(Spy(), 1, 2.5), TypeError, "naive: samples must be an integer"),
@@ -362,7 +362,7 @@ def test_costs_are_those_of_the_plan(paper_rates):
         ),
         (lambda: dmlmc.naive(Spy(), 1, 1).init(3.0), TypeError, "^naive: params must hold at least one"),
         (lambda: dmlmc.mlmc(Spy(), small_plan()).init({}), TypeError, "params must hold at least one array"),
-        (lambda: dmlmc.mlmc(Spy(), small_plan()).init(jnp.arange(3)), TypeError, "delayed_mlmc: params must hold"),
+        (lambda: dmlmc.mlmc(Spy(), small_plan()).init(jnp.arange(3)), TypeError, "^mlmc: params must hold"),
     ],
 )
 def test_bad_arguments_are_named(call, error, message):

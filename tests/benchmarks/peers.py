@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import dmlmc
 from dmlmc.brownian import coarsen
 from dmlmc.calibration.timing import in_turn
-from dmlmc.estimators import _mean_gradient
 from dmlmc.experiments import hedging
+from dmlmc.gradients import mean_gradient
 from tests.benchmarks import problem
 from tests.benchmarks.problem import KEY, LEAVES, LOSS, of_leaves
 from tests.helpers.paths import path
@@ -60,7 +60,7 @@ class Unchanged(diffrax.ItoMilstein):
 def ours(loss, level, samples, coupled):
     """The gradient as the library's estimators compute it."""
     function = partial(loss.differences, level=level) if coupled else loss.losses
-    return _mean_gradient(function, loss, level, samples)
+    return mean_gradient(function, loss, level, samples)
 
 
 def theirs(losses, level, samples, coupled):

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from dmlmc.calibration.timing import in_turn
-from dmlmc.estimators import _mean_gradient
+from dmlmc.gradients import mean_gradient
 from tests.benchmarks import problem
 
 INSTALLED = importlib.util.find_spec("torchsde") is not None
@@ -74,7 +74,7 @@ def naive_gradient(level, samples, key):
 def ratio(level, samples, key):
     """How many times as long as ours torchsde takes for the same gradient."""
     loss = eqx.tree_at(lambda loss: loss.solver, problem.LOSS, diffrax.Euler())
-    ours = eqx.filter_jit(_mean_gradient(loss.losses, loss, level, samples))
+    ours = eqx.filter_jit(mean_gradient(loss.losses, loss, level, samples))
     theirs = naive_gradient(level, samples, key)
     expected = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(ours(problem.PARAMS, key))])
     np.testing.assert_allclose(theirs(), expected, rtol=1e-2, atol=1e-3 * np.max(np.abs(expected)))
