@@ -30,7 +30,6 @@ Measure its rates
     measure_levels      gradients level by level, as a Measurement
     Measurement         means of blocks, and tables of them
     fit_rates           b, c and d from a Measurement, with intervals
-    check_list          from a Measurement to a CheckList
     CheckList           tails, telescoping, rates and a verdict, to print
     level_seconds       seconds per level
     iterates            points that an optimisation passes through, to measure at
@@ -39,7 +38,7 @@ Measure its rates
 from importlib.metadata import version
 
 from dmlmc.allocation import Allocation, optimal_allocation, plan
-from dmlmc.calibration.checklist import CheckList, calibrate, check_list
+from dmlmc.calibration.checklist import CheckList, calibrate
 from dmlmc.calibration.fits import fit_rates
 from dmlmc.calibration.levels import Measurement, measure_levels
 from dmlmc.calibration.timing import level_seconds
@@ -67,7 +66,6 @@ __all__ = [
     "Rates",
     "SDELoss",
     "calibrate",
-    "check_list",
     "delayed_mlmc",
     "fit_rates",
     "iterates",

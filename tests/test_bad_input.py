@@ -324,7 +324,7 @@ COSTLY = {
     dmlmc.train: {"estimator": DELAYED, "optimiser": optax.sgd(0.1), "steps": 1, "evaluate_every": 1}
     | {"checkpoint_every": 1, "chunk_steps": 1, "validation": None, "mesh": None},
     dmlmc.fit_rates: {"measured": MEASURED},
-    dmlmc.check_list: {"measured": MEASURED, "fitted": None},
+    dmlmc.CheckList.from_measurement: {"measured": MEASURED, "fitted": None},
 }
 
 
@@ -333,7 +333,7 @@ def test_what_is_never_right_is_refused_by_name(function):
     good = {"loss": LOSS, "params": POINT, "key": KEY, **COSTLY[function]}
     if function in (dmlmc.iterates, dmlmc.train):
         del good["loss"]
-    if function in (dmlmc.fit_rates, dmlmc.check_list):
+    if function in (dmlmc.fit_rates, dmlmc.CheckList.from_measurement):
         good = COSTLY[function]
     optional = {"chunk", "steps", "samples", "evaluate_every", "checkpoint_every", "chunk_steps"}
     optional |= {"validation", "mesh", "fitted"}

@@ -31,7 +31,7 @@ class CheckList:
     """What a user of multilevel gradients looks at before trusting them. ``print`` it.
 
     ``table`` is that of the measurement, ``fitted`` the rates with intervals, ``plan`` what follows from them, or None.
-    ``dmlmc.check_list`` makes it, and ``dmlmc.calibrate``.
+    ``dmlmc.calibrate`` makes one, and so does ``CheckList.from_measurement``.
 
     >>> from dmlmc import QuadraticLoss
     >>> quadratic = QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
@@ -43,6 +43,34 @@ class CheckList:
     table: pd.DataFrame
     fitted: FittedRates
     plan: Plan | None
+
+    @classmethod
+    def from_measurement(
+        cls, measured: Measurement, fitted: FittedRates | None = None, *, level0_samples: int = 512
+    ) -> "CheckList":
+        """The check list of a measurement, with the plan that its rates lead to.
+
+        - ``measured``: from ``dmlmc.measure_levels``.
+        - ``fitted``: from ``dmlmc.fit_rates``, by default with its own defaults.
+        - ``level0_samples``: the sample count at level 0 of the plan.
+
+        >>> from dmlmc import QuadraticLoss
+        >>> quadratic = QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
+        >>> found = measure_levels(
+        ...     quadratic, jnp.ones(2), 1.1 * jnp.ones(2), jr.key(0), max_level=3, samples=2048, steps=[1, 2, 4, 8]
+        ... )
+        >>> CheckList.from_measurement(found, level0_samples=64).plan.periods
+        (1, 2, 4, 8)
+        """
+        name = "CheckList.from_measurement"
+        instance(f"{name}: measured", measured, Measurement, ", made by dmlmc.measure_levels(...)")
+        if fitted is not None and not isinstance(fitted, FittedRates):
+            raise TypeError(f"{name}: fitted must be what dmlmc.fit_rates(...) returns, got {fitted!r}.")
+        fitted = fitted or fit_rates(measured)
+        follows = None
+        if fitted.b.estimate > 0 and fitted.c.estimate > 0:
+            follows = plan(fitted.rates(), len(measured.levels) - 1, level0_samples=level0_samples)
+        return cls(measured.table(), fitted, follows)
 
     def warnings(self) -> list[str]:
         """What is wrong or doubtful, in words; empty if nothing is."""
@@ -89,32 +117,6 @@ class CheckList:
         rates = [f"{name} = {value}" for name, value in self.fitted._asdict().items()]
         warnings = self.warnings() or ["no warnings: tails are moderate and the sum telescopes"]
         return "\n".join([pd.DataFrame(text).to_string(index=False), "", ",  ".join(rates), *warnings, *self.verdict()])
-
-
-def check_list(measured: Measurement, fitted: FittedRates | None = None, *, level0_samples: int = 512) -> CheckList:
-    """The check list of a measurement, with the plan that its rates lead to.
-
-    - ``measured``: from ``dmlmc.measure_levels``.
-    - ``fitted``: from ``dmlmc.fit_rates``, by default with its own defaults.
-    - ``level0_samples``: the sample count at level 0 of the plan.
-
-    >>> from dmlmc import QuadraticLoss
-    >>> quadratic = QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
-    >>> found = measure_levels(
-    ...     quadratic, jnp.ones(2), 1.1 * jnp.ones(2), jr.key(0), max_level=3, samples=2048, steps=[1, 2, 4, 8]
-    ... )
-    >>> check_list(found, level0_samples=64).plan.periods
-    (1, 2, 4, 8)
-    """
-    instance("check_list: measured", measured, Measurement, ", made by dmlmc.measure_levels(...)")
-    if fitted is not None and not isinstance(fitted, FittedRates):
-        raise TypeError(f"check_list: fitted must be what dmlmc.fit_rates(...) returns, got {fitted!r}.")
-    fitted = fitted or fit_rates(measured)
-    table = measured.table()
-    follows = None
-    if fitted.b.estimate > 0 and fitted.c.estimate > 0:
-        follows = plan(fitted.rates(), len(table) - 1, level0_samples=level0_samples)
-    return CheckList(table, fitted, follows)
 
 
 def calibrate(
@@ -164,7 +166,7 @@ def calibrate(
     measured = measure_levels(
         loss, params, other, main, max_level=max_level, samples=samples, blocks=blocks, steps=steps
     )
-    report = check_list(measured, fit_rates(measured, drop=drop))
+    report = CheckList.from_measurement(measured, fit_rates(measured, drop=drop))
     if report.plan is None:
         raise ValueError(f"calibrate: loss has no rates to plan with, its fitted exponents are not positive.\n{report}")
     return report.plan.rates, report

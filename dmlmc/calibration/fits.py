@@ -7,27 +7,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmlmc._internal.checks import instance, integer
+from dmlmc.calibration.interval import Interval
 from dmlmc.calibration.levels import Measurement
 from dmlmc.rates import Rates
-
-
-class Estimate(NamedTuple):
-    """A number and its 95% confidence interval."""
-
-    estimate: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.estimate:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 
 class FittedRates(NamedTuple):
     """The three exponents as fitted."""
 
-    b: Estimate
-    c: Estimate
-    d: Estimate
+    b: Interval
+    c: Interval
+    d: Interval
 
     def rates(self) -> Rates:
         """The estimates as ``dmlmc.Rates``, ready for ``dmlmc.plan``; a d below 0 counts as 0."""
@@ -70,7 +60,7 @@ def fit_rates(
         raise ValueError("fit_rates: measured must have the same levels and blocks at all points.")
     drawn = np.random.default_rng(integer("fit_rates: seed", seed, minimum=0)).integers(0, blocks, (resamples, blocks))
 
-    def fitted(name: str) -> Estimate:
+    def fitted(name: str) -> Interval:
         pivots = [one.blocks.pivot(index="level", columns="block", values=name) for one in several]
         values = np.stack([pivot.to_numpy()[drop:] for pivot in pivots])
         if not np.all(values.mean(axis=2) > 0):
@@ -79,10 +69,10 @@ def fit_rates(
 
     costs = np.log2(several[0].levels.steps.to_numpy()[drop:])
     c = float(_slope_weights(np.ones(levels - drop)) @ costs)
-    return FittedRates(fitted("variance"), Estimate(c, c, c), fitted("smoothness"))
+    return FittedRates(fitted("variance"), Interval(c, c, c), fitted("smoothness"))
 
 
-def _decay_rate(values: np.ndarray, drawn: np.ndarray) -> Estimate:
+def _decay_rate(values: np.ndarray, drawn: np.ndarray) -> Interval:
     """The exponent of a decay and its interval, from (points, levels, blocks) and blocks to resample."""
     means, count = values.mean(axis=2), values.shape[2]
     relative = np.maximum(np.std(values, axis=2, ddof=1) / means, 1e-3)
@@ -98,11 +88,11 @@ def _decay_rate(values: np.ndarray, drawn: np.ndarray) -> Estimate:
 
     estimate, error = float(exponent(means)), float(jackknife_error(values))
     if error < 1e-5:  # exact, up to the rounding of single precision
-        return Estimate(estimate, estimate, estimate)
+        return Interval(estimate, estimate, estimate)
     again = values[:, :, drawn]
     ratios = (exponent(again.mean(axis=-1)) - estimate) / np.maximum(jackknife_error(again), 1e-9)
     half = error * float(np.quantile(np.abs(ratios), 0.95))
-    return Estimate(estimate, estimate - half, estimate + half)
+    return Interval(estimate, estimate - half, estimate + half)
 
 
 def _slope_weights(weights: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A number and the interval around it."""
+"""Numbers with what surrounds them: a confidence interval, or the range of repeats."""
 
 import math
 from typing import Any, NamedTuple
@@ -8,11 +8,26 @@ from scipy import stats
 
 
 class Interval(NamedTuple):
-    """A mean over seeds and its 95% confidence interval."""
+    """An estimate and its 95% confidence interval.
 
-    mean: float
+    >>> print(Interval(1.8, 1.7, 1.95))
+    1.80 [1.70, 1.95]
+    """
+
+    estimate: float
     low: float
     high: float
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+class Range(NamedTuple):
+    """The median of repeats, the least and the largest: not a confidence interval, it widens with more repeats."""
+
+    median: float
+    least: float
+    largest: float
 
 
 def mean_interval(values: Any) -> Interval:

@@ -22,7 +22,7 @@ from jax import Array
 from dmlmc._internal.array_checks import parameters, random_key
 from dmlmc._internal.checks import instance, integer
 from dmlmc.allocation import plan
-from dmlmc.calibration.interval import Interval
+from dmlmc.calibration.interval import Range
 from dmlmc.devices import one_device
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import MultilevelLoss
@@ -106,13 +106,13 @@ def method_seconds(
     return found.rename_axis("method").reset_index()
 
 
-def seconds_ratio(table: pd.DataFrame, over: str, under: str) -> Interval:
+def seconds_ratio(table: pd.DataFrame, over: str, under: str) -> Range:
     """How many times as long a step by one method takes as by another, from a table of ``method_seconds``.
 
-    The interval is from the fastest of one against the slowest of the other to the reverse.
+    The ratio of the medians; the range is from the fastest of one against the slowest of the other to the reverse.
     """
     one, other = (table[table.method == method].iloc[0] for method in (over, under))
-    return Interval(one.seconds / other.seconds, one.fastest / other.slowest, one.slowest / other.fastest)
+    return Range(one.seconds / other.seconds, one.fastest / other.slowest, one.slowest / other.fastest)
 
 
 def chain_seconds(

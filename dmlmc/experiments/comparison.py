@@ -122,9 +122,14 @@ def summarise(record: pd.DataFrame, targets: Sequence[float], **facts: Any) -> d
     for target in targets:
         costs = {cost: cost_to_reach(record, target, cost) for cost in ("span", "work", "seconds")}
         needed = {cost: values.groupby(level="method").mean().to_dict() for cost, values in costs.items()}
-        ratios = {f"{cost}_ratio": ratio_to_reach(record, target, cost)._asdict() for cost in costs}
+        ratios = {f"{cost}_ratio": in_json(ratio_to_reach(record, target, cost)) for cost in costs}
         found.append({"loss": target, **ratios, **needed})
     return {**facts, "targets": found}
+
+
+def in_json(mean: Interval) -> dict[str, float]:
+    """A mean over seeds and its interval, as ``figures/data`` keeps it."""
+    return {"mean": mean.estimate, "low": mean.low, "high": mean.high}
 
 
 def comparison_table(summary: dict[str, Any]) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Int
 from dmlmc._internal.checks import integer, positive
 from dmlmc.calibration.interval import mean_interval
 from dmlmc.estimators import GradientEstimator
-from dmlmc.experiments.comparison import common_targets, even_mesh, ratio_to_reach
+from dmlmc.experiments.comparison import common_targets, even_mesh, in_json, ratio_to_reach
 from dmlmc.schedule import cumulative
 from dmlmc.training.step import sgd_steps, start_run
 
@@ -159,4 +159,4 @@ def span_ratios(record: pd.DataFrame) -> dict[str, dict[str, float]]:
         targets = common_targets(pair)
     except ValueError:
         return {}
-    return {f"{target:g}": ratio_to_reach(pair, target, "span")._asdict() for target in targets}
+    return {f"{target:g}": in_json(ratio_to_reach(pair, target, "span")) for target in targets}

@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 import dmlmc
-from dmlmc.calibration.fits import Estimate, FittedRates
+from dmlmc.calibration.fits import FittedRates
+from dmlmc.calibration.interval import Interval
 from tests.helpers.measurements import NEARBY, POINT, TRUE, measure, quadratic
 
 
@@ -18,14 +19,14 @@ class BrokenPair(dmlmc.QuadraticLoss):
 
 def test_a_sum_that_does_not_telescope_is_noticed(x64):
     broken = BrokenPair(dimension=3, L=2.0, M=0.5, rates=TRUE)
-    report = dmlmc.check_list(measure(broken, samples=1024))
+    report = dmlmc.CheckList.from_measurement(measure(broken, samples=1024))
     assert any("does not telescope" in warning for warning in report.warnings())
     assert "does not telescope" in str(report)
 
 
 def made_up(b, c, d, **columns):
     table = pd.DataFrame({"level": [0, 1, 2], "samples": 100, "kurtosis": 3.0, "consistency": 1.0} | columns)
-    fitted = FittedRates(*(Estimate(value, value - 0.1, value + 0.1) for value in (b, c, d)))
+    fitted = FittedRates(*(Interval(value, value - 0.1, value + 0.1) for value in (b, c, d)))
     return dmlmc.CheckList(table, fitted, dmlmc.plan(fitted.rates(), 2, level0_samples=10) if b > c else None)
 
 
@@ -45,7 +46,7 @@ def test_the_verdict(rates, worth, safe, plan):
 
 @pytest.mark.parametrize(("rounding", "safe"), [(1e-7, "no"), (-1e-7, "no"), (1e-3, "yes")])
 def test_a_rate_that_is_zero_up_to_rounding_makes_no_delay_safe(rounding, safe):
-    exact = FittedRates(*(Estimate(value, value, value) for value in (2.0, 1.0, rounding)))
+    exact = FittedRates(*(Interval(value, value, value) for value in (2.0, 1.0, rounding)))
     assert f"delay safe (d > 0)?     {safe};" in "\n".join(dmlmc.CheckList(pd.DataFrame(), exact, None).verdict())
 
 
