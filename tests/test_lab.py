@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from dmlmc.reproduce import __main__ as reproduce
+from dmlmc.reproduce import jobs
 from tests.helpers import chromium
 
 pytestmark = [
@@ -52,7 +52,7 @@ def jupyterlab(directory):
     quiet = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
     (config / "labconfig" / "page_config.json").write_text(json.dumps(quiet))
     environment = os.environ | {"JUPYTER_CONFIG_DIR": str(config), "JUPYTER_RUNTIME_DIR": str(runtime)}
-    environment |= {"JUPYTER_TOKEN": secrets.token_hex(16), "PYTHONPATH": str(reproduce.NOTEBOOKS.parent)}
+    environment |= {"JUPYTER_TOKEN": secrets.token_hex(16), "PYTHONPATH": str(jobs.NOTEBOOKS.parent)}
     options = ["--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0", "--expose-app-in-browser"]
     options += ["--ServerApp.shutdown_no_activity_timeout=900"]  # should this test die, it ends by itself
     command = [sys.executable, "-m", "jupyterlab", str(directory / "notebooks" / START), *options]
@@ -70,7 +70,7 @@ def jupyterlab(directory):
 
 @pytest.fixture
 def page(tmp_path):
-    shutil.copytree(reproduce.NOTEBOOKS, tmp_path / "notebooks", ignore=shutil.ignore_patterns("executed", "*.py"))
+    shutil.copytree(jobs.NOTEBOOKS, tmp_path / "notebooks", ignore=shutil.ignore_patterns("executed", "*.py"))
     with jupyterlab(tmp_path) as address, chromium.Page(tmp_path / "chromium") as page:
         page.call("Page.navigate", url=address)
         chromium.wait_for(

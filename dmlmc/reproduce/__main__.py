@@ -7,133 +7,14 @@ selected notebook that has it.
 """
 
 import argparse
-import json
-import os
 import sys
 from collections.abc import Sequence
-from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any
 
 from dmlmc._internal.checks import integer
 from dmlmc._internal.files import write
-from dmlmc.reproduce import notebooks, summary
-from dmlmc.reproduce.profiles import AT_ONCE, PAPER, PROFILES
-
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-
-
-class Job:
-    """One notebook at one profile: its parameters, its executed copy, and the stamp of its last finished run."""
-
-    def __init__(self, notebook: Path, profile: str, overrides: dict[str, Any]):
-        defaults = notebooks.defaults(notebook)
-        self.notebook, self.name = notebook, notebook.stem
-        self.parameters = dict(PAPER.get(self.name, {})) if profile == "paper" else {}
-        self.parameters |= {name: value for name, value in overrides.items() if name in defaults}
-        self.executed = notebook.parent / "executed" / profile / notebook.name
-        self.stamp = self.executed.with_suffix(".json")
-        output = {**defaults, **self.parameters}.get("output")
-        self.output = None if output is None else notebook.parent / output
-
-    def last_run(self) -> dict[str, Any] | None:
-        """The stamp of the last finished run, if its inputs are today's and all it wrote is still there."""
-        if not self.stamp.exists() or not self.executed.exists():
-            return None
-        stamp = json.loads(self.stamp.read_text())
-        current = stamp["fingerprint"] == notebooks.fingerprint(self.notebook, self.parameters)
-        return stamp if current and all((self.notebook.parent / path).exists() for path in stamp["outputs"]) else None
-
-    def start(self, label: str, row: int) -> None:
-        """Begin to execute the notebook, with its bar in a row of the screen."""
-        self.stamp.unlink(missing_ok=True)
-        self.inputs, self.before = notebooks.fingerprint(self.notebook, self.parameters), self._written()
-        self.running = notebooks.Running(self.notebook, self.executed, self.parameters, label, row)
-
-    def finish(self) -> notebooks.Outcome:
-        """Wait for the end, and stamp the run if it was a good one."""
-        outcome = self.running.outcome()
-        if outcome.failure is None:
-            # Of notebooks side by side, one may claim the other's files: then one too many runs again, never too few.
-            outputs = [path for path, when in self._written().items() if self.before.get(path) != when]
-            stamp = {"fingerprint": self.inputs, **outcome._asdict(), "outputs": sorted(outputs)}
-            write(self.stamp, json.dumps(stamp, indent=1) + "\n")
-        return outcome
-
-    def _written(self) -> dict[str, int]:
-        files = [] if self.output is None else [path for path in self.output.rglob("*") if path.is_file()]
-        return {os.path.relpath(path, self.notebook.parent): path.stat().st_mtime_ns for path in files}
-
-
-def jobs(profile: str, only: Sequence[str] = (), overrides: dict[str, Any] | None = None) -> list[Job]:
-    """The notebooks to run: all of them, or those whose names begin with one of ``only``."""
-    if profile not in PROFILES:
-        raise ValueError(f"reproduce: profile must be 'quick' or 'paper', got {profile!r}.")
-    found = notebooks.numbered(NOTEBOOKS)
-    for start in only:
-        if not any(path.stem.startswith(start) for path in found):
-            names = ", ".join(path.stem for path in found)
-            raise ValueError(f"reproduce: only must begin the name of a notebook ({names}), got {start!r}.")
-    chosen = [path for path in found if not only or path.stem.startswith(tuple(only))]
-    known = {path.stem: list(notebooks.defaults(path)) for path in chosen}
-    unknown = [name for name in overrides or {} if not any(name in names for names in known.values())]
-    if unknown:
-        listing = "\n".join(f"  {stem}: {', '.join(names)}" for stem, names in known.items())
-        raise ValueError(
-            f"reproduce: no selected notebook has the parameter {', '.join(unknown)}; they have\n{listing}"
-        )
-    return [Job(path, profile, overrides or {}) for path in chosen]
-
-
-def reproduce(
-    selected: Sequence[Job], *, force: bool = False, in_place: bool = False, at_once: int = 1
-) -> dict[str, str]:
-    """Run what is not up to date, in order, ``at_once`` notebooks side by side, and return the failures by notebook.
-
-    A failure does not stop the notebooks after it. ``in_place`` puts the cleaned outputs into the notebooks themselves.
-    """
-    failures: dict[str, str] = {}
-    running: dict[int, Job] = {}  # by the row of its bar
-    try:
-        for count, job in enumerate(selected, start=1):
-            last = None if force else job.last_run()
-            if last is not None:
-                _report(job, f"up to date, {_cost(last['seconds'], last['peak_bytes'])} when it ran", in_place)
-                continue
-            if len(running) == at_once:
-                failures |= _finish_one(running, in_place)
-            row = min(set(range(at_once)) - set(running))
-            job.start(f"{count}/{len(selected)} {job.name}", row)
-            running[row] = job
-        while running:
-            failures |= _finish_one(running, in_place)
-    finally:
-        for job in running.values():
-            job.running.stop()
-    return failures
-
-
-def _finish_one(running: dict[int, Job], in_place: bool) -> dict[str, str]:
-    """Wait until one of the running notebooks ends, take it from them, and return its failure, if it failed."""
-    ended = wait([job.running.receiver for job in running.values()])
-    row = next(row for row, job in running.items() if job.running.receiver in ended)
-    outcome = running[row].finish()
-    job, cost = running.pop(row), _cost(outcome.seconds, outcome.peak_bytes)
-    if outcome.failure is None:
-        _report(job, cost, in_place)
-        return {}
-    _report(job, f"FAILED after {cost}, in {outcome.failure}\n  what was done is in {job.executed}", in_place=False)
-    return {job.name: outcome.failure}
-
-
-def _report(job: Job, report: str, in_place: bool) -> None:
-    if in_place:
-        notebooks.refresh(job.notebook, job.executed)
-    print(f"{job.name}: {report}", flush=True)
-
-
-def _cost(seconds: float, peak_bytes: int) -> str:
-    return f"{seconds:.0f} s, {peak_bytes / 2**20:.0f} MiB at its peak"
+from dmlmc.reproduce import jobs, notebooks, summary
+from dmlmc.reproduce.profiles import AT_ONCE, PROFILES
 
 
 def pairs(arguments: Sequence[str]) -> dict[str, Any]:
@@ -174,7 +55,7 @@ def command_line() -> argparse.ArgumentParser:
     return parser
 
 
-def listing(selected: Sequence[Job]) -> str:
+def listing(selected: Sequence[jobs.Job]) -> str:
     """Each notebook, whether it is up to date, and its parameters as they would be passed."""
     lines = []
     for job in selected:
@@ -190,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, others = parser.parse_known_args(arguments)
     try:
         overrides = pairs(others)
-        selected = jobs(options.profile, options.only, overrides)
+        selected = jobs.jobs(options.profile, options.only, overrides)
         at_once = AT_ONCE[options.profile] if options.at_once is None else options.at_once
         integer("reproduce: --at-once", at_once, minimum=1)
     except ValueError as error:
@@ -201,11 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(listing(selected))
         return 0
     try:
-        failures = reproduce(selected, force=options.force, in_place=options.in_place, at_once=at_once)
+        failures = jobs.run(selected, force=options.force, in_place=options.in_place, at_once=at_once)
     except KeyboardInterrupt:
         print("\ninterrupted; what was finished stays, and the same command goes on from there", file=sys.stderr)
         return 130
-    data = NOTEBOOKS / overrides.get("output", PROFILES[options.profile]) / "data"
+    data = jobs.NOTEBOOKS / overrides.get("output", PROFILES[options.profile]) / "data"
     claims = summary.judge(data, failed=failures)
     write(data / "summary.json", summary.to_json(claims))
     print(f"\n{summary.as_text(claims)}\n\nwritten to {(data / 'summary.json').resolve()}", flush=True)

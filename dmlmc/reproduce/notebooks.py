@@ -63,7 +63,7 @@ def literal(text: str) -> Any:
         return text
 
 
-def fingerprint(notebook: Path, parameters: dict[str, Any]) -> str:
+def hash_of_inputs(notebook: Path, parameters: dict[str, Any]) -> str:
     """A hash of all that decides what a run computes: the notebook's code, its parameters, the package and the lock.
 
     A notebook that reads files names them in its parameter ``reads``, relative to itself. Their contents count, too.

@@ -12,8 +12,9 @@ import nbformat
 import pytest
 
 from dmlmc._internal.files import write
-from dmlmc.reproduce import __main__ as reproduce
-from dmlmc.reproduce import notebooks
+from dmlmc.reproduce import jobs, notebooks
+from dmlmc.reproduce.__main__ import main
+from dmlmc.reproduce.profiles import PAPER
 from tests.helpers.chromium import wait_for
 
 SMALL = """from pathlib import Path
@@ -37,8 +38,8 @@ def notebook(directory, name, *sources, parameters='profile = "quick"\nsize = 1\
 def project(tmp_path, monkeypatch):
     """A project with one small notebook; gives the directory of its notebooks."""
     notebook(tmp_path / "notebooks", "07_small", SMALL)
-    monkeypatch.setattr(reproduce, "NOTEBOOKS", tmp_path / "notebooks")
-    monkeypatch.setitem(reproduce.PAPER, "07_small", {"profile": "paper", "size": 1000, "output": "../figures"})
+    monkeypatch.setattr(jobs, "NOTEBOOKS", tmp_path / "notebooks")
+    monkeypatch.setitem(PAPER, "07_small", {"profile": "paper", "size": 1000, "output": "../figures"})
     return tmp_path / "notebooks"
 
 
@@ -51,7 +52,7 @@ def test_a_run_goes_on_after_failures_and_a_rerun_repeats_only_those(project, ca
     notebook(project, "08_raises", "a = 1", "\n1 / 0  # the culprit\nb = 2", "c = 3", parameters="own = 1")
     notebook(project, "08_dies", "import os\nos._exit(1)")
     notebook(project, "09_after", 'print("after")')
-    assert reproduce.main(["--profile", "paper", "--size=5"]) == 1
+    assert main(["--profile", "paper", "--size=5"]) == 1
     out, err = capfd.readouterr()
     raised = "code cell 3 of 4, '1 / 0  # the culprit': ZeroDivisionError: division by zero"
     died = "code cell 3 of 3, 'import os': DeadKernelError: Kernel died"
@@ -75,7 +76,7 @@ def test_a_run_goes_on_after_failures_and_a_rerun_repeats_only_those(project, ca
 
     notebook(project, "08_raises", "a = 1")
     (project / "08_dies.ipynb").unlink()
-    assert reproduce.main(["--profile", "paper", "--size", "5"]) == 0
+    assert main(["--profile", "paper", "--size", "5"]) == 0
     out, _ = capfd.readouterr()
     assert re.findall(r"^(\w+): up to date, \d+ s", out, re.M) == ["07_small", "09_after"]
     assert re.search(r"^08_raises: \d+ s", out, re.M)
@@ -83,18 +84,18 @@ def test_a_run_goes_on_after_failures_and_a_rerun_repeats_only_those(project, ca
 
 def test_a_run_is_up_to_date_until_something_that_decides_it_changes(project, monkeypatch, tmp_path, capsys):
     def state(**overrides):
-        (job,) = reproduce.jobs("quick", ["07"], overrides)
+        (job,) = jobs.jobs("quick", ["07"], overrides)
         return job.last_run() is not None
 
     assert not state()
-    assert reproduce.main(["--profile", "quick", "--only", "07", "--in-place"]) == 0
+    assert main(["--profile", "quick", "--only", "07", "--in-place"]) == 0
     assert state() and not state(size=2)
     assert printed(project / "07_small.ipynb") == "quick has size 1\n"
     committed = nbformat.read(project / "07_small.ipynb", as_version=4)
     assert committed == notebooks.clean(committed)
 
     capsys.readouterr()
-    assert reproduce.main(["--profile", "quick", "--list"]) == 0
+    assert main(["--profile", "quick", "--list"]) == 0
     assert capsys.readouterr().out.splitlines()[:3] == [
         "07_small: up to date",
         "    --profile 'quick'",
@@ -118,20 +119,20 @@ def test_a_run_is_up_to_date_until_something_that_decides_it_changes(project, mo
     assert not state()
 
 
-def test_the_package_is_part_of_the_fingerprint_and_the_machinery_is_not(project, monkeypatch, tmp_path):
-    def fingerprint():
-        return notebooks.fingerprint(project / "07_small.ipynb", {"size": 1})
+def test_the_package_is_part_of_the_inputs_and_the_machinery_is_not(project, monkeypatch, tmp_path):
+    def inputs():
+        return notebooks.hash_of_inputs(project / "07_small.ipynb", {"size": 1})
 
     monkeypatch.setattr(notebooks, "PACKAGE", tmp_path)
     (tmp_path / "rates.py").write_text("b = 1")
-    first = fingerprint()
+    first = inputs()
     write(tmp_path / "reproduce" / "summary.py", "anything")
-    assert fingerprint() == first
+    assert inputs() == first
     write(tmp_path / "training" / "loop.py", "anything")
-    second = fingerprint()
+    second = inputs()
     assert second != first
     (tmp_path / "rates.py").write_text("b = 2")
-    assert fingerprint() not in (first, second)
+    assert inputs() not in (first, second)
 
 
 def test_a_notebook_is_out_of_date_when_a_file_it_reads_changes(project):
@@ -139,10 +140,10 @@ def test_a_notebook_is_out_of_date_when_a_file_it_reads_changes(project):
     notebook(project, "08_reads", "print(open(reads[0]).read())", parameters='reads = ["../figures/data/read.csv"]')
 
     def states():
-        return {job.name: job.last_run() is not None for job in reproduce.jobs("quick")}
+        return {job.name: job.last_run() is not None for job in jobs.jobs("quick")}
 
     write(read, "first")
-    assert reproduce.main(["--profile", "quick"]) == 0
+    assert main(["--profile", "quick"]) == 0
     assert states() == {"07_small": True, "08_reads": True}
     write(read, "second")
     assert states() == {"07_small": True, "08_reads": False}
@@ -154,7 +155,7 @@ def test_a_notebook_is_out_of_date_when_a_file_it_reads_changes(project):
 
 def refusal(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
-        reproduce.main(arguments)
+        main(arguments)
     assert stopped.value.code == 2
     return capsys.readouterr().err
 
@@ -174,7 +175,7 @@ def test_wrong_arguments_are_refused_with_what_would_do(project, capsys):
     assert "--at-once must be at least 1, got 0" in refusal(["--at-once", "0"], capsys)
     assert not (project / "executed").exists()
     with pytest.raises(ValueError, match="profile must be 'quick' or 'paper', got 'huge'"):
-        reproduce.jobs("huge")
+        jobs.jobs("huge")
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
@@ -196,18 +197,19 @@ print(own, "met", other)"""
 def test_two_notebooks_at_once_run_side_by_side(project, capfd):
     notebook(project, "08_first", MEETS, parameters='own, other = "first", "second"')
     notebook(project, "09_second", MEETS, parameters='own, other = "second", "first"')
-    assert reproduce.main(["--profile", "quick", "--at-once", "2", "--force"]) == 0  # one at a time wait in vain
+    assert main(["--profile", "quick", "--at-once", "2", "--force"]) == 0  # one at a time wait in vain
     assert printed(project / "executed" / "quick" / "09_second.ipynb") == "second met first\n"
     assert re.findall(r"^\w+: \d+ s", capfd.readouterr().out, re.M)[0].startswith("07_small")
-    assert reproduce.main(["--profile", "quick"]) == 0
+    assert main(["--profile", "quick"]) == 0
     assert capfd.readouterr().out.count("up to date") == 3
 
 
 KILLED = """import pathlib, signal, sys
-from dmlmc.reproduce import __main__ as reproduce
+from dmlmc.reproduce import jobs
+from dmlmc.reproduce.__main__ import main
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background is born without
-reproduce.NOTEBOOKS = pathlib.Path(sys.argv[1])
-sys.exit(reproduce.main(["--profile", "quick", "--at-once", "1", *sys.argv[2:]]))"""
+jobs.NOTEBOOKS = pathlib.Path(sys.argv[1])
+sys.exit(main(["--profile", "quick", "--at-once", "1", *sys.argv[2:]]))"""
 
 
 def gone(process):

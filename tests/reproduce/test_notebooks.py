@@ -6,11 +6,11 @@ import nbformat
 import papermill
 import pytest
 
-from dmlmc.reproduce import __main__ as reproduce
-from dmlmc.reproduce import notebooks
+from dmlmc.reproduce import jobs, notebooks
+from dmlmc.reproduce.profiles import PAPER
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
-NOTEBOOKS = sorted(reproduce.NOTEBOOKS.glob("*.ipynb"))
+NOTEBOOKS = sorted(jobs.NOTEBOOKS.glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -27,7 +27,7 @@ def test_a_committed_notebook_was_run_from_top_to_bottom(path):
 def test_the_paper_profile_sets_parameters_that_the_notebook_has(path):
     known = papermill.inspect_notebook(str(path))
     assert known["profile"]["default"] == '"quick"'
-    assert set(reproduce.PAPER[path.stem]) <= set(known)
+    assert set(PAPER[path.stem]) <= set(known)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -101,5 +101,5 @@ def test_fresh_outputs_do_not_undo_an_edit_of_the_prose(tmp_path):
 
 
 def test_the_contents_name_the_notebooks_that_are_there():
-    listed = re.findall(r"^- \[\w+\]\((.+?)\): \S", notebooks.contents(reproduce.NOTEBOOKS), re.M)
+    listed = re.findall(r"^- \[\w+\]\((.+?)\): \S", notebooks.contents(jobs.NOTEBOOKS), re.M)
     assert listed == [path.name for path in NOTEBOOKS][1:]
