@@ -10,6 +10,7 @@ import jax
 import jax.random as jr
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Float, Int, PyTree
 
 from dmlmc._internal.checks import integer
 
@@ -66,10 +67,12 @@ def devices_sharing() -> int | None:
         return None
 
 
-def share_samples(samples: int, devices: int, at_once: int | None) -> tuple[np.ndarray, np.ndarray]:
+def share_samples(
+    samples: int, devices: int, at_once: int | None
+) -> tuple[Int[np.ndarray, "{devices} chunks places"], Float[np.ndarray, "{devices} chunks places"]]:
     """Which sample each device computes in each place of each chunk, and its weight in the mean.
 
-    Shapes are (devices, chunks, places). Places that are left over repeat the last sample with weight 0.
+    Places that are left over repeat the last sample with weight 0.
 
     >>> source, weights = share_samples(samples=5, devices=2, at_once=2)
     >>> source.tolist(), (5 * weights).tolist()
@@ -81,7 +84,7 @@ def share_samples(samples: int, devices: int, at_once: int | None) -> tuple[np.n
     return np.minimum(index, samples - 1), (index < samples) / samples
 
 
-def place(tree: Any, sharding: NamedSharding) -> Any:
+def place(tree: PyTree, sharding: NamedSharding) -> PyTree:
     """Arrays that every process holds whole, laid out over a mesh."""
 
     def place_leaf(leaf):
@@ -93,7 +96,7 @@ def place(tree: Any, sharding: NamedSharding) -> Any:
     return jax.tree.map(place_leaf, tree)
 
 
-def gather(tree: Any) -> Any:
+def gather(tree: PyTree) -> PyTree:
     """Arrays that this process can read whole: those of one process as they are, others by asking their processes."""
 
     def gather_leaf(leaf):
@@ -104,7 +107,7 @@ def gather(tree: Any) -> Any:
     return jax.tree.map(gather_leaf, tree)
 
 
-def gather_values(given: Mesh, value: float) -> np.ndarray:
+def gather_values(given: Mesh, value: float) -> Float[np.ndarray, " devices"]:
     """The value that each device's process has, one per device of a mesh. Processes wait for each other here."""
     sharding = NamedSharding(given, PartitionSpec(given.axis_names))
     values = jax.make_array_from_callback((given.size,), sharding, lambda index: np.full(1, value, np.float32))

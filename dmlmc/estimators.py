@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax import Array
 from jax.sharding import Mesh
+from jaxtyping import Array, Key, PyTree
 
 from dmlmc._internal.array_checks import alike, parameters, random_key, step_index
 from dmlmc._internal.checks import function, instance, integer, numbers, positive
@@ -55,14 +55,14 @@ class GradientEstimator(NamedTuple):
     ('delayed MLMC', (2,), [4.0, 1.0, 2.0])
     """
 
-    init: Callable[[Any], Any]
-    estimate: Callable[[Any, Any, Any, Array], tuple[Any, Any]]
+    init: Callable[[PyTree], PyTree]
+    estimate: Callable[[PyTree, PyTree, Any, Array], tuple[PyTree, PyTree]]
     method: str = "custom"
     work: Callable[[Any], Any] = _constant(math.nan)
     span: Callable[[Any], Any] = _constant(math.nan)
     mesh: Mesh | None = None
 
-    def checked(self, params: Any, state: Any, step: Any, key: Array) -> tuple[Any, Any]:
+    def checked(self, params: PyTree, state: PyTree, step: Any, key: Key[Array, ""]) -> tuple[PyTree, PyTree]:
         """What ``estimate`` returns, or an error if that fits neither ``params`` nor ``state``."""
         found = self.estimate(params, state, step, key)
         if not isinstance(found, tuple) or len(found) != 2:

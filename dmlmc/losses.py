@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jax import Array
+from jaxtyping import Array, Float, Key, PyTree
 
 from dmlmc._internal.array_checks import random_key, returned
 from dmlmc._internal.checks import instance, integer, positive
@@ -43,18 +43,18 @@ class MultilevelLoss(eqx.Module):
     """
 
     @abc.abstractmethod
-    def sample(self, key: Array, level: int) -> Any:
+    def sample(self, key: Key[Array, ""], level: int) -> PyTree:
         """Draw the noise of one sample at a level."""
 
     @abc.abstractmethod
-    def coarsen(self, noise: Any) -> Any:
+    def coarsen(self, noise: PyTree) -> PyTree:
         """The same noise as seen one level coarser."""
 
     @abc.abstractmethod
-    def loss(self, params: Any, noise: Any) -> Array:
+    def loss(self, params: PyTree, noise: PyTree) -> Float[Array, ""]:
         """The scalar loss of one sample, at the level the noise was drawn for: the paper's hat F_l(x, xi)."""
 
-    def pair(self, params: Any, noise: Any) -> tuple[Array, Array]:
+    def pair(self, params: PyTree, noise: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Fine and coarse loss of one coupled pair, both on the same noise."""
         return self.loss(params, noise), self.loss(params, self.coarsen(noise))
 
@@ -67,22 +67,22 @@ class MultilevelLoss(eqx.Module):
         del level
         return None
 
-    def difference(self, params: Any, noise: Any, level: int) -> Array:
+    def difference(self, params: PyTree, noise: PyTree, level: int) -> Float[Array, ""]:
         """The coupled difference of one sample."""
         return self.differences(params, jax.tree.map(lambda leaf: leaf[None], noise), level)[0]
 
-    def batch(self, keys: Array, level: int) -> Any:
-        """The noise of a batch, one sample for each key, with a leading sample axis."""
+    def batch(self, keys: Key[Array, " samples"], level: int) -> PyTree:
+        """The noise of a batch, one sample for each key, with a leading sample axis on every array."""
         noises = jax.vmap(lambda key: self.sample(key, level))(keys)
         if not jax.tree.leaves(noises):
             raise TypeError(f"{type(self).__name__}: sample must return an array or a PyTree of them, got {noises!r}.")
         return noises
 
-    def losses(self, params: Any, noises: Any) -> Array:
+    def losses(self, params: PyTree, noises: PyTree) -> Float[Array, " samples"]:
         """The losses of a batch."""
         return jax.vmap(lambda noise: self._scalar(self.loss(params, noise)))(noises)
 
-    def pairs(self, params: Any, noises: Any) -> tuple[Array, Array]:
+    def pairs(self, params: PyTree, noises: PyTree) -> tuple[Float[Array, " samples"], Float[Array, " samples"]]:
         """The fine and the coarse losses of a batch of coupled pairs."""
 
         def of_one(noise):
@@ -91,14 +91,14 @@ class MultilevelLoss(eqx.Module):
 
         return jax.vmap(of_one)(noises)
 
-    def differences(self, params: Any, noises: Any, level: int) -> Array:
+    def differences(self, params: PyTree, noises: PyTree, level: int) -> Float[Array, " samples"]:
         """The coupled differences ``D_l = F_l - F_(l-1)`` of a batch, with ``F_(-1) = 0``."""
         if level == 0:
             return self.losses(params, noises)
         fine, coarse = self.pairs(params, noises)
         return fine - coarse
 
-    def _scalar(self, value: Any) -> Array:
+    def _scalar(self, value: Any) -> Float[Array, ""]:
         return returned(f"{type(self).__name__}: loss", value, ())
 
 
@@ -107,7 +107,7 @@ class QuadraticLoss(MultilevelLoss):
 
     ``D_l(x, xi) = 2^(-d l) (L / 2) |x|^2 + sqrt(M 2^(-b l) / dimension) <xi_l, x>`` with standard normal xi_l:
     the gradient of D_l is exactly ``2^(-d l) L``-Lipschitz and its noise has variance exactly ``M 2^(-b l)``.
-    The infimum of the mean at any level is 0, at x = 0. Parameters are an array of shape ``(dimension,)``; ``rates``
+    The infimum of the mean at any level is 0, at x = 0. Parameters are a vector of length ``dimension``; ``rates``
     gives b and d.
 
     >>> quadratic = QuadraticLoss(dimension=3, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
@@ -127,21 +127,21 @@ class QuadraticLoss(MultilevelLoss):
         instance("QuadraticLoss: rates", rates, Rates)
         self.rates = rates
 
-    def sample(self, key: Array, level: int) -> Array:
+    def sample(self, key: Key[Array, ""], level: int) -> Float[Array, "{level}+1 dimension"]:
         level = integer("QuadraticLoss: level", level, minimum=0)
         return jr.normal(random_key("QuadraticLoss: key", key), (level + 1, self.dimension))
 
-    def coarsen(self, noise: Array) -> Array:
+    def coarsen(self, noise: Float[Array, "levels dimension"]) -> Float[Array, "levels-1 dimension"]:
         return noise[:-1]
 
-    def loss(self, params: Array, noise: Array) -> Array:
+    def loss(self, params: Float[Array, " dimension"], noise: Float[Array, "levels dimension"]) -> Float[Array, ""]:
         if getattr(noise, "shape", ())[1:] != (self.dimension,):
             wanted = f"(level + 1, {self.dimension}), as loss.sample(key, level) draws it"
             raise ValueError(f"QuadraticLoss: noise must have shape {wanted}, got {_shape_of(noise)}.")
         scale = jnp.sqrt(self.M * 2.0 ** (-self.rates.b * jnp.arange(noise.shape[0])) / self.dimension)
         return self.mean(params, noise.shape[0] - 1) + jnp.dot(scale.astype(noise.dtype), noise @ params)
 
-    def mean(self, params: Array, level: int) -> Array:
+    def mean(self, params: Float[Array, " dimension"], level: int) -> Float[Array, ""]:
         """The exact mean loss at a level, the paper's F_l(x)."""
         if getattr(params, "shape", None) != (self.dimension,):
             raise ValueError(f"QuadraticLoss: params must have shape ({self.dimension},), got {_shape_of(params)}.")
@@ -157,8 +157,8 @@ def _shape_of(value: Any) -> str:
 
 
 def mean_loss(
-    loss: MultilevelLoss, params: Any, level: int, samples: int, key: Array, *, chunk: int | None = None
-) -> Array:
+    loss: MultilevelLoss, params: PyTree, level: int, samples: int, key: Key[Array, ""], *, chunk: int | None = None
+) -> Float[Array, ""]:
     """Monte Carlo mean of the loss at a level: the same key gives the same noise, whatever the parameters.
 
     ``params`` may be any that ``loss`` takes, ``samples`` is the number of paths at ``level``.
@@ -179,7 +179,9 @@ def mean_loss(
 
 
 @eqx.filter_jit
-def _mean_loss(loss: MultilevelLoss, params: Any, level: int, samples: int, key: Array, chunk: int) -> Array:
+def _mean_loss(
+    loss: MultilevelLoss, params: PyTree, level: int, samples: int, key: Key[Array, ""], chunk: int
+) -> Float[Array, ""]:
     def total(keys):
         return jnp.sum(loss.losses(params, loss.batch(keys, level)))
 

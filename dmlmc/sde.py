@@ -7,7 +7,7 @@ import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float, Key, PyTree
 
 from dmlmc import brownian
 from dmlmc._internal.array_checks import random_key, returned
@@ -44,7 +44,7 @@ class SDELoss(MultilevelLoss):
     drift: Callable[[Any, Array, Any], Array]
     diffusion: Callable[[Any, Array, Any], Array]
     terminal: Callable[[Array, Any], Array]
-    y0: Array
+    y0: Float[Array, " dim"]
     t1: float
     coarsest_steps: int
     noise_dim: int
@@ -74,14 +74,16 @@ class SDELoss(MultilevelLoss):
         self.solver = _fixed_step_solver(solver)
         self.observed_steps = _grid_steps(observation_times, self.t1, self.coarsest_steps)
 
-    def sample(self, key: Array, level: int) -> Array:
+    def sample(self, key: Key[Array, ""], level: int) -> Float[Array, "steps noise_dim"]:
         steps = self.coarsest_steps * 2 ** integer("SDELoss: level", level, minimum=0)
         return brownian.increments(random_key("SDELoss: key", key), steps, self.t1, self.noise_dim, self.y0.dtype)
 
-    def coarsen(self, noise: Array) -> Array:
+    def coarsen(self, noise: Float[Array, "steps noise_dim"]) -> Float[Array, "steps//2 noise_dim"]:
         return brownian.coarsen(noise)
 
-    def states(self, params: Any, noise: Array) -> Array:
+    def states(
+        self, params: PyTree, noise: Float[Array, "steps noise_dim"]
+    ) -> Float[Array, " dim"] | Float[Array, "times dim"]:
         """What ``terminal`` sees of one path: its state at t1, or those at the observation times."""
         times, _ = self._grid(noise)
         step = self._stepper(params)
@@ -97,10 +99,10 @@ class SDELoss(MultilevelLoss):
             *jax.lax.scan(jax.checkpoint(body, prevent_cse=False), self._start(params, times), inputs)
         )
 
-    def loss(self, params: Any, noise: Array) -> Array:
+    def loss(self, params: PyTree, noise: Float[Array, "steps noise_dim"]) -> Float[Array, ""]:
         return self._checked_terminal(self.states(params, noise), params)
 
-    def pair(self, params: Any, noise: Array) -> tuple[Array, Array]:
+    def pair(self, params: PyTree, noise: Float[Array, "steps noise_dim"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         # One scan over the coarse steps walks both paths, so the pair's chain of steps is as long as the fine
         # path's alone: the coarse step goes along with the first of the two fine ones, as a batch of two.
         times, coarse_steps = self._grid(noise, from_level=1)
@@ -124,7 +126,7 @@ class SDELoss(MultilevelLoss):
         observed = self._observed(fine, seen[0]), self._observed(coarse, seen[1])
         return self._checked_terminal(observed[0], params), self._checked_terminal(observed[1], params)
 
-    def _grid(self, noise: Array, *, from_level: int = 0) -> tuple[Array, int]:
+    def _grid(self, noise: Any, *, from_level: int = 0) -> tuple[Float[Array, " points"], int]:
         shape = getattr(noise, "shape", None)
         steps = shape[0] if shape else 0
         grids = [self.coarsest_steps << level for level in range(from_level, steps.bit_length())]
@@ -136,7 +138,7 @@ class SDELoss(MultilevelLoss):
             )
         return jnp.asarray(np.linspace(0.0, self.t1, steps + 1), self.y0.dtype), steps // 2
 
-    def _terms(self, increment: Array) -> diffrax.MultiTerm:
+    def _terms(self, increment: Float[Array, " noise_dim"]) -> diffrax.MultiTerm:
         # A solver asks its control for the increment over the whole step and over nothing else.
         control = diffrax.ControlTerm(self._checked_diffusion, lambda t0, t1: increment)
         return diffrax.MultiTerm(diffrax.ODETerm(self._checked_drift), control)
@@ -148,11 +150,11 @@ class SDELoss(MultilevelLoss):
         shape = (*self.y0.shape, self.noise_dim)
         return returned("SDELoss: diffusion", self.diffusion(t, y, params), shape, self.y0.dtype)
 
-    def _start(self, params: Any, times: Array):
+    def _start(self, params: PyTree, times: Float[Array, " points"]):
         terms = self._terms(jnp.zeros((self.noise_dim,), self.y0.dtype))
         return self.y0, self.solver.init(terms, times[0], times[1], self.y0, params)
 
-    def _stepper(self, params: Any):
+    def _stepper(self, params: PyTree):
         def step(path, t0, t1, increment):
             y, solver_state = path
             terms = self._terms(increment)
@@ -164,17 +166,17 @@ class SDELoss(MultilevelLoss):
     def _seen(self, path):
         return None if self.observed_steps is None else path[0]
 
-    def _observed(self, last, seen) -> Array:
+    def _observed(self, last, seen) -> Float[Array, " dim"] | Float[Array, "times dim"]:
         if self.observed_steps is None:
             return last[0]
         stride = seen.shape[0] // self.coarsest_steps
         return seen[np.array(self.observed_steps) * stride - 1]
 
-    def _checked_terminal(self, states: Array, params: Any) -> Array:
+    def _checked_terminal(self, states: Array, params: PyTree) -> Float[Array, ""]:
         return returned("SDELoss: terminal", self.terminal(states, params), ())
 
 
-def _vector_of_floats(y0: Any) -> Array:
+def _vector_of_floats(y0: Any) -> Float[Array, " dim"]:
     wanted = "SDELoss: y0 must be a vector of floats of shape (dim,)"
     try:
         array = jnp.asarray(y0)

@@ -1,8 +1,14 @@
 import jax
+import jaxtyping
 import pytest
 from hypothesis import settings
 
+# Shapes and dtypes in the annotations of dmlmc are checked in every test. jaxtyping imports the first name and
+# evaluates the rest.
+jaxtyping.install_import_hook("dmlmc", "importlib.import_module('tests.helpers.array_types').checked")
+
 import dmlmc
+from tests.helpers.array_types import unchecked
 
 # The same examples in every run: one that is found fails where it is looked at, not on somebody else's machine.
 settings.register_profile("fixed", derandomize=True)
@@ -20,6 +26,13 @@ def compilation_cache(tmp_path_factory):
         jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@pytest.fixture
+def own_errors():
+    """For tests of dmlmc's own errors: the checks of array types would answer first."""
+    with unchecked():
+        yield
 
 
 @pytest.fixture

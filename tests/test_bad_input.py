@@ -14,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import dmlmc
+from tests.helpers.array_types import unchecked
 from tests.helpers.problems import neural_loss
 
 RATES = dmlmc.Rates(1.8, 1.0, 1.0)
@@ -22,6 +23,12 @@ LOSS = dmlmc.QuadraticLoss(dimension=3, L=1.0, M=1.0, rates=RATES)
 DELAYED, NAIVE = dmlmc.delayed_mlmc(LOSS, PLAN), dmlmc.naive(LOSS, 1, 3)
 POINT, KEY = jnp.ones(3), jr.key(0)
 MEASURED = dmlmc.Measurement(None, None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_errors():
+    with unchecked():
+        yield
 
 
 def sde(**changes):

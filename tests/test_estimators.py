@@ -365,7 +365,7 @@ def test_costs_are_those_of_the_plan(paper_rates):
         (lambda: dmlmc.mlmc(Spy(), small_plan()).init(jnp.arange(3)), TypeError, "^mlmc: params must hold"),
     ],
 )
-def test_bad_arguments_are_named(call, error, message):
+def test_bad_arguments_are_named(own_errors, call, error, message):
     with pytest.raises(error, match=message):
         call()
 

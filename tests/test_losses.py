@@ -149,7 +149,7 @@ def test_bad_arguments_of_mean_loss_are_named(arguments, message):
         dmlmc.mean_loss(quadratic(), jnp.ones(3), **settings)
 
 
-def test_mean_loss_of_no_loss_or_with_no_key_is_refused():
+def test_mean_loss_of_no_loss_or_with_no_key_is_refused(own_errors):
     with pytest.raises(TypeError, match=r"^mean_loss: loss must be a dmlmc.MultilevelLoss, such as dmlmc.SDELoss\("):
         dmlmc.mean_loss(abs, jnp.ones(3), 1, 4, jax.random.key(0))
     with pytest.raises(TypeError, match=r"^mean_loss: key must be a key such as jax.random.key"):
@@ -173,7 +173,7 @@ def test_mean_loss_of_no_loss_or_with_no_key_is_refused():
         (lambda: quadratic().sample(0, 1), TypeError, "key must be a key such as jax.random.key"),
     ],
 )
-def test_quadratic_params_noise_levels_and_keys_that_do_not_fit_are_named(call, error, message):
+def test_quadratic_params_noise_levels_and_keys_that_do_not_fit_are_named(own_errors, call, error, message):
     with pytest.raises(error, match=f"^QuadraticLoss: {message}"):
         call()
 

@@ -192,6 +192,6 @@ def test_a_function_that_returns_the_wrong_shape_is_named(name, function, shape)
 
 
 @pytest.mark.parametrize("shape", [(6, 2), (8, 1), (8,)])
-def test_noise_of_the_wrong_shape_is_named(shape):
+def test_noise_of_the_wrong_shape_is_named(own_errors, shape):
     with pytest.raises(ValueError, match=r"noise must have shape \(coarsest_steps"):
         neural_loss().loss(neural_params(), jnp.ones(shape))

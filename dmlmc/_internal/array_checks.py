@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import Array
+from jaxtyping import Array, Int, Key, PyTree, Shaped
 
 from dmlmc._internal.checks import integer
 
 
-def returned(name: str, value: Any, shape: tuple[int, ...], dtype: Any = None) -> Array:
+def returned(name: str, value: Any, shape: tuple[int, ...], dtype: Any = None) -> Shaped[Array, "..."]:
     """What a function of the user's returned: an array of a shape, of floats or cast to the given type of floats."""
     wanted = f"{name} must return an array of shape {shape}{'' if shape else ', a scalar'}"
     try:
@@ -26,8 +26,8 @@ def returned(name: str, value: Any, shape: tuple[int, ...], dtype: Any = None) -
     return array if dtype is None else array.astype(dtype)
 
 
-def random_key(name: str, value: Any, *, several: bool = False) -> Array:
-    """A typed key, or also an array of them, shape ``(seeds,)``."""
+def random_key(name: str, value: Any, *, several: bool = False) -> Key[Array, ""] | Key[Array, " seeds"]:
+    """A typed key, or also a vector of them."""
     typed = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
     if not typed or value.ndim > int(several):
         more = ", or an array of them such as jax.random.split(jax.random.key(0), 10)" if several else ""
@@ -40,7 +40,7 @@ def random_key(name: str, value: Any, *, several: bool = False) -> Array:
     return value
 
 
-def parameters(name: str, params: Any) -> None:
+def parameters(name: str, params: PyTree) -> None:
     """A PyTree with an array of floats, which is trained, and none of complex numbers, which would need care."""
     arrays = [leaf for leaf in jax.tree.leaves(params) if eqx.is_inexact_array(leaf)]
     if not arrays:
@@ -62,7 +62,7 @@ def alike(name: str, value: Any, like: Any, wanted: str, *, dtypes: bool = True)
         raise ValueError(f"{name} must be {wanted}, {needed}, got {given}.")
 
 
-def step_index(name: str, value: Any) -> Array:
+def step_index(name: str, value: Any) -> Int[Array, ""]:
     """One step of a run, as an array: an integer, which is checked to be >= 0 unless it is being traced."""
     if not isinstance(value, jax.core.Tracer):
         return jnp.asarray(integer(name, value, minimum=0))

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pandas as pd
-from jax import Array
+from jaxtyping import Array, Key, PyTree
 
 from dmlmc._internal.array_checks import parameters, random_key
 from dmlmc._internal.checks import instance, integer, positive, positive_reals
@@ -121,13 +120,13 @@ class CheckList:
 
 def calibrate(
     loss: MultilevelLoss,
-    params: Any,
-    key: Array,
+    params: PyTree,
+    key: Key[Array, ""],
     budget: float,
     *,
     max_level: int = 5,
     steps: Sequence[float] | None = None,
-    other: Any = None,
+    other: PyTree = None,
     distance: float = 0.01,
     blocks: int = 32,
     drop: int = 1,
@@ -172,7 +171,7 @@ def calibrate(
     return report.plan.rates, report
 
 
-def _one_step_away(loss: MultilevelLoss, params: Any, key: Array, distance: float) -> Any:
+def _one_step_away(loss: MultilevelLoss, params: PyTree, key: Key[Array, ""], distance: float) -> PyTree:
     trainable, static = eqx.partition(params, eqx.is_inexact_array)
     gradient = eqx.filter_jit(eqx.filter_grad(lambda params: mean_loss(loss, params, 0, 1024, key)))(params)
     squares = [sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)) for tree in (gradient, trainable)]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from dmlmc._internal.checks import instance, integer
 from dmlmc.calibration.interval import Interval
@@ -72,17 +73,19 @@ def fit_rates(
     return FittedRates(fitted("variance"), Interval(c, c, c), fitted("smoothness"))
 
 
-def _decay_rate(values: np.ndarray, drawn: np.ndarray) -> Interval:
-    """The exponent of a decay and its interval, from (points, levels, blocks) and blocks to resample."""
+def _decay_rate(
+    values: Float[np.ndarray, "points levels blocks"], drawn: Int[np.ndarray, "resamples blocks"]
+) -> Interval:
+    """The exponent of a decay and its interval, from block means and the blocks to resample."""
     means, count = values.mean(axis=2), values.shape[2]
     relative = np.maximum(np.std(values, axis=2, ddof=1) / means, 1e-3)
     weights = np.stack([_slope_weights(row**-2.0) for row in relative]) / len(values)
 
-    def exponent(means: np.ndarray) -> np.ndarray:
+    def exponent(means):  # (points, levels, ...) -> (...)
         # A resampled mean can only vanish when a single block makes all of it.
         return -np.einsum("pl,pl...->...", weights, np.log2(np.maximum(means, np.finfo(float).tiny)))
 
-    def jackknife_error(values: np.ndarray) -> np.ndarray:
+    def jackknife_error(values):  # (points, levels, ..., blocks) -> (...)
         without_one = (values.sum(axis=-1, keepdims=True) - values) / (count - 1)
         return np.std(exponent(without_one), axis=-1) * math.sqrt(count - 1)
 
@@ -95,7 +98,7 @@ def _decay_rate(values: np.ndarray, drawn: np.ndarray) -> Interval:
     return Interval(estimate, estimate - half, estimate + half)
 
 
-def _slope_weights(weights: np.ndarray) -> np.ndarray:
+def _slope_weights(weights: Float[np.ndarray, " levels"]) -> Float[np.ndarray, " levels"]:
     """What to multiply values at 0, 1, 2, ... with to get the slope of their weighted least squares line."""
     position = np.arange(len(weights))
     centred = position - weights @ position / weights.sum()

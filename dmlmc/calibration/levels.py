@@ -9,7 +9,6 @@ levels have in common.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,8 +16,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pandas as pd
-from jax import Array
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int, Key, PyTree, Shaped
 
 from dmlmc._internal.array_checks import alike, parameters, random_key
 from dmlmc._internal.checks import instance, integer, positive_reals
@@ -80,9 +79,9 @@ class Measurement:
 
 def measure_levels(
     loss: MultilevelLoss,
-    params: Any,
-    other: Any,
-    key: Array,
+    params: PyTree,
+    other: PyTree,
+    key: Key[Array, ""],
     *,
     max_level: int,
     samples: int,
@@ -152,11 +151,11 @@ def _random_numbers(loss: MultilevelLoss, level: int) -> float:
     return float(sum(leaf.size for leaf in jax.tree.leaves(noise)))
 
 
-def _numpy(array: Array) -> np.ndarray:
+def _numpy(array: Shaped[Array, "..."]) -> Float[np.ndarray, "..."]:
     return np.asarray(array, np.promote_types(array.dtype, np.float32))  # pandas knows no floats of 16 bits
 
 
-def _squared_mean(means: np.ndarray) -> tuple[float, float, float]:
+def _squared_mean(means: Float[np.ndarray, "blocks parameters"]) -> tuple[float, float, float]:
     """From block means: the squared norm of the mean, its jackknife error, and how much of the plain one is noise."""
     gram, count = means @ means.T, len(means)
     total, own, rows = gram.sum(), np.diag(gram), gram.sum(axis=1)
@@ -166,7 +165,9 @@ def _squared_mean(means: np.ndarray) -> tuple[float, float, float]:
     return float(estimate), float(error), max(float(total / count**2 - estimate), 0.0)
 
 
-def _over_blocks(statistics: Callable[[Array], Any], key: Array, blocks: int, size: Array, chunk: int) -> Any:
+def _over_blocks(
+    statistics: Callable[[Array], PyTree], key: Key[Array, ""], blocks: int, size: Int[Array, ""], chunk: int
+) -> PyTree:
     """Block means of ``statistics``, a function from keys to arrays with a leading sample axis: chunk after chunk.
 
     Sample i belongs to block ``i mod blocks``. The number of samples per block is traced, so that measurements of any

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import optax
 import pandas as pd
-from jax import Array
+from jaxtyping import Array, Key, PyTree
 
 from dmlmc._internal.array_checks import parameters, random_key
 from dmlmc._internal.checks import instance, integer
@@ -59,7 +59,7 @@ def in_turn(calls: dict[str, Callable[[], Any]], *, repeats: int = 5) -> pd.Data
 
 
 def step_seconds(
-    estimators: dict[str, GradientEstimator], params: Any, steps: dict[str, int], *, repeats: int = 5
+    estimators: dict[str, GradientEstimator], params: PyTree, steps: dict[str, int], *, repeats: int = 5
 ) -> pd.DataFrame:
     """Seconds of one step of SGD with each estimator, in its own compiled program, and ``compile_seconds``.
 
@@ -83,7 +83,7 @@ def step_seconds(
 
 
 def method_seconds(
-    loss: MultilevelLoss, params: Any, rates: Rates, max_level: int, level0_samples: int, *, repeats: int = 5
+    loss: MultilevelLoss, params: PyTree, rates: Rates, max_level: int, level0_samples: int, *, repeats: int = 5
 ) -> pd.DataFrame:
     """Seconds of a step by naive, MLMC, delayed MLMC and naive at level 0, beside what the spans predict.
 
@@ -116,7 +116,7 @@ def seconds_ratio(table: pd.DataFrame, over: str, under: str) -> Range:
 
 
 def chain_seconds(
-    loss: MultilevelLoss, params: Any, level: int, counts: Sequence[int], *, repeats: int = 5
+    loss: MultilevelLoss, params: PyTree, level: int, counts: Sequence[int], *, repeats: int = 5
 ) -> pd.DataFrame:
     """Seconds of one naive SGD step at a level against the number of paths that walk it side by side.
 
@@ -129,7 +129,13 @@ def chain_seconds(
 
 
 def level_seconds(
-    loss: MultilevelLoss, params: Any, key: Array, *, max_level: int, samples: int | None = None, repeats: int = 5
+    loss: MultilevelLoss,
+    params: PyTree,
+    key: Key[Array, ""],
+    *,
+    max_level: int,
+    samples: int | None = None,
+    repeats: int = 5,
 ) -> pd.DataFrame:
     """Measured seconds per sample and level: ``forward`` for D_l alone, ``gradient`` for forward and backward pass.
 

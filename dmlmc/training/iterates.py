@@ -1,13 +1,13 @@
 """The points that an optimisation passes through, to look at what it met on its way."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
 import optax
-from jax import Array
+from jaxtyping import Array, Key, PyTree
 
 from dmlmc._internal import array_checks, checks
 from dmlmc.estimators import GradientEstimator, check_estimator
@@ -18,16 +18,16 @@ class Iterate(NamedTuple):
     """Two consecutive points of an optimisation: those before and after step ``step``."""
 
     step: int
-    params: Any
-    following: Any
+    params: PyTree
+    following: PyTree
 
 
 def iterates(
     estimator: GradientEstimator,
     optimiser: optax.GradientTransformation,
-    params: Any,
+    params: PyTree,
     stops: Sequence[int],
-    key: Array,
+    key: Key[Array, ""],
 ) -> list[Iterate]:
     """Run SGD and keep the parameters before and after each of the steps ``stops``, to measure at what it meets.
 

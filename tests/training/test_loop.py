@@ -204,6 +204,6 @@ def broken(estimate=lambda params: (params, ()), **fields):
         ({"estimator": broken(lambda params: params)}, TypeError, r"must return a pair \(grads, state\), got"),
     ],
 )
-def test_bad_arguments_are_named(options, error, message):
+def test_bad_arguments_are_named(own_errors, options, error, message):
     with pytest.raises(error, match=message):
         run(**options)
