@@ -17,11 +17,11 @@ from dmlmc._internal.checks import integer
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import QuadraticLoss
 from dmlmc.rates import Rates
-from dmlmc.schedule import Plan
+from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, Plan
 from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee
 from dmlmc.theory.quadratic import LinearModel, delayed_model, exact_moments, naive_model
 from dmlmc.theory.staleness import safe_step_size
-from dmlmc.theory.theorem import METHODS, Problem, largest_step_size
+from dmlmc.theory.theorem import Problem, largest_step_size
 
 
 class SignedQuadraticLoss(QuadraticLoss):
@@ -68,7 +68,7 @@ def quadratic_setup(problem: Problem, method: str, samples: int, dimension: int 
     """Estimator, exact gradient, start and linear model of a method on the quadratic loss of a problem."""
     loss = QuadraticLoss(dimension, problem.L, problem.M, problem.rates)
     level, plan = problem.max_level, problem.plan(samples)
-    estimators = {"naive": lambda: naive(loss, level, samples), "MLMC": lambda: mlmc(loss, plan)}
+    estimators = {NAIVE: lambda: naive(loss, level, samples), MLMC: lambda: mlmc(loss, plan)}
     estimator = estimators.get(method, lambda: delayed_mlmc(loss, plan))()
     start = jnp.full(dimension, math.sqrt(2 * problem.gap / loss.curvature(level) / dimension))
     return estimator, lambda params: loss.curvature(level) * params, start, linear_model(problem, method, samples)
@@ -76,10 +76,10 @@ def quadratic_setup(problem: Problem, method: str, samples: int, dimension: int 
 
 def linear_model(problem: Problem, method: str, samples: int) -> LinearModel:
     """The linear model of a method on the quadratic loss of a problem."""
-    if method == "naive":
+    if method == NAIVE:
         return naive_model(problem, samples)
     plan = problem.plan(samples)
-    return delayed_model(problem, plan.without_delay() if method == "MLMC" else plan)
+    return delayed_model(problem, plan.without_delay() if method == MLMC else plan)
 
 
 def bound_check(problem: Problem, samples: int, step_counts: Sequence[int], seeds: int) -> pd.DataFrame:
@@ -111,7 +111,7 @@ def exact_check(problems: Sequence[Problem], samples: Sequence[int], step_counts
     """The same without runs: exact averages beside the bounds, for every problem, batch and number of steps."""
     rows = []
     for problem, size, steps, name in itertools.product(problems, samples, step_counts, GUARANTEES):
-        model = linear_model(problem, "delayed MLMC" if name == SHARPER else name, size)
+        model = linear_model(problem, DELAYED if name == SHARPER else name, size)
         step_size = admissible_step_size(problem, name, size, steps)
         exact = exact_moments(model, problem.gap, step_size, steps)[0].mean()
         found = guarantee(problem, name, size)(steps).total
@@ -135,7 +135,7 @@ def span_to_reach(problem: Problem, method: str, step_size: float, target: float
     On the quadratic loss, exactly, without noise. NaN where ``most`` steps are not enough.
     """
     plan = problem.plan(1e15)
-    plan = plan if method == "delayed MLMC" else plan.without_delay()
+    plan = plan if method == DELAYED else plan.without_delay()
     steps = 64
     while steps <= most:
         squares, _ = exact_moments(delayed_model(problem, plan), problem.gap, step_size, steps)
@@ -151,8 +151,8 @@ def trade_by_experiment(problem: Problem, max_levels: Sequence[int], targets: Se
     rows = []
     for level, target in itertools.product(max_levels, targets):
         here = Problem(problem.L, problem.M, problem.rates, level, problem.gap)
-        plain = span_to_reach(here, "MLMC", 1 / here.L_prime, target)
-        delayed = span_to_reach(here, "delayed MLMC", safe_step_size(here, here.plan(1e15)), target)
+        plain = span_to_reach(here, MLMC, 1 / here.L_prime, target)
+        delayed = span_to_reach(here, DELAYED, safe_step_size(here, here.plan(1e15)), target)
         rows.append({"max_level": level, "target": target, "ratio": plain / delayed})
     return pd.DataFrame(rows)
 

@@ -18,6 +18,7 @@ from dmlmc._internal.checks import positive
 from dmlmc._internal.files import write
 from dmlmc.calibration.interval import Interval, mean_interval
 from dmlmc.estimators import GradientEstimator
+from dmlmc.schedule import DELAYED, MLMC
 from dmlmc.training.loop import train
 
 
@@ -95,7 +96,7 @@ def cost_to_reach(record: pd.DataFrame, target: float, cost: str) -> pd.Series:
 
 
 def ratio_to_reach(
-    record: pd.DataFrame, target: float, cost: str, *, over: str = "MLMC", under: str = "delayed MLMC"
+    record: pd.DataFrame, target: float, cost: str, *, over: str = MLMC, under: str = DELAYED
 ) -> Interval:
     """How many times the cost of ``under`` does ``over`` pay for a loss: mean over seeds, paired, with a t-interval."""
     needed = cost_to_reach(record, target, cost)

@@ -16,7 +16,7 @@ from dmlmc._internal.checks import integer, positive
 from dmlmc.calibration.interval import mean_interval
 from dmlmc.estimators import GradientEstimator
 from dmlmc.experiments.comparison import common_targets, even_mesh, ratio_to_reach
-from dmlmc.schedule import cumulative
+from dmlmc.schedule import DELAYED, MLMC, cumulative
 
 Optimisers = Mapping[str, tuple[Callable[..., optax.GradientTransformation], Sequence[float]]]
 
@@ -149,7 +149,7 @@ def span_ratios(record: pd.DataFrame) -> dict[str, dict[str, float]]:
 
     The record is that of one optimiser and learning rate. Empty if no loss is passed by all runs.
     """
-    pair = record[record.method.isin(["MLMC", "delayed MLMC"])]
+    pair = record[record.method.isin([MLMC, DELAYED])]
     try:
         targets = common_targets(pair)
     except ValueError:

@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 
 from dmlmc._internal.checks import positive
-from dmlmc.schedule import level_cost
+from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, level_cost
 from dmlmc.theory.quadratic import delayed_model, exact_moments, naive_model
 from dmlmc.theory.staleness import safe_step_size, sharper_bound
-from dmlmc.theory.theorem import METHODS, Bound, Problem, bound, check_method
+from dmlmc.theory.theorem import Bound, Problem, bound, check_method
 
-SHARPER = "delayed MLMC, sharper"  # delayed MLMC by dmlmc.staleness instead of the paper's theorem
+SHARPER = f"{DELAYED}, sharper"  # delayed MLMC by dmlmc.staleness instead of the paper's theorem
 GUARANTEES = (*METHODS, SHARPER)
 
 
@@ -39,7 +39,7 @@ def steps_needed(problem: Problem, name: str, samples: float, target: float) -> 
     noise, high = bound_after(1).noise, 1
     if noise >= target:
         # Rounding up N_l makes the plan's own variance fall unevenly; M' falls as 1 / N and stays above it.
-        promised = 2 * problem.variance("MLMC", samples) if name == SHARPER else noise
+        promised = 2 * problem.variance(MLMC, samples) if name == SHARPER else noise
         raise ValueError(
             f"steps_needed: target must exceed the noise in the bound, {noise:.4g} at N = {samples:g}, got {target}; "
             f"N above {samples * promised / target:.4g} would do."
@@ -55,17 +55,17 @@ def steps_needed(problem: Problem, name: str, samples: float, target: float) -> 
 
 def span_per_step(problem: Problem, name: str) -> float:
     """Mean span of a step, counted: one path at l_max for naive and MLMC, that of the periods for delayed MLMC."""
-    if name in ("naive", "MLMC"):
+    if name in (NAIVE, MLMC):
         return level_cost(problem.max_level, problem.rates.c)
     return problem.plan(1.0).mean_span()
 
 
 def work_per_step(problem: Problem, name: str, samples: float) -> float:
     """Mean work of a step, counted; the naive batch has N paths."""
-    if name == "naive":
+    if name == NAIVE:
         return math.ceil(samples) * level_cost(problem.max_level, problem.rates.c)
     plan = problem.plan(samples)
-    return (plan.without_delay() if name == "MLMC" else plan).mean_work()
+    return (plan.without_delay() if name == MLMC else plan).mean_work()
 
 
 def span_needed(problem: Problem, name: str, samples: float, target: float) -> float:
@@ -82,10 +82,10 @@ def trade_map(problem: Problem, max_levels, targets) -> pd.DataFrame:
     for level in max_levels:
         here = Problem(problem.L, problem.M, problem.rates, level, problem.gap)
         for target in targets:
-            spans = {name: span_needed(here, name, 1e15, target) for name in ("MLMC", "delayed MLMC", SHARPER)}
-            steps = steps_needed(here, "delayed MLMC", 1e15, target)
-            row = {"max_level": level, "target": target, "steps": steps, "paper": spans["MLMC"] / spans["delayed MLMC"]}
-            rows.append(row | {"sharper": spans["MLMC"] / spans[SHARPER]})
+            spans = {name: span_needed(here, name, 1e15, target) for name in (MLMC, DELAYED, SHARPER)}
+            steps = steps_needed(here, DELAYED, 1e15, target)
+            row = {"max_level": level, "target": target, "steps": steps, "paper": spans[MLMC] / spans[DELAYED]}
+            rows.append(row | {"sharper": spans[MLMC] / spans[SHARPER]})
     return pd.DataFrame(rows)
 
 
@@ -93,9 +93,9 @@ def table_1_symbols() -> pd.DataFrame:
     """Table 1 in symbols, with the row that ``dmlmc.staleness`` adds and the naive rate without its l_max."""
     delayed_work = "N T + T sum 2^((c-d) l)"
     rows = {
-        "naive": ("1/T + M/N", "1/T + (M/N) l_max", "N T 2^(c l_max)", "T 2^(c l_max)"),
-        "MLMC": ("1/T + M/N", "1/T + M/N", "N T + T 2^(c l_max)", "T 2^(c l_max)"),
-        "delayed MLMC": ("", "(log T / T + M/N) l_max", delayed_work, "T sum 2^((c-d) l)"),
+        NAIVE: ("1/T + M/N", "1/T + (M/N) l_max", "N T 2^(c l_max)", "T 2^(c l_max)"),
+        MLMC: ("1/T + M/N", "1/T + M/N", "N T + T 2^(c l_max)", "T 2^(c l_max)"),
+        DELAYED: ("", "(log T / T + M/N) l_max", delayed_work, "T sum 2^((c-d) l)"),
         SHARPER: ("l_max / T + M/N", "", delayed_work, "T sum 2^((c-d) l)"),
     }
     return pd.DataFrame.from_dict(rows, orient="index", columns=["rate, sharper", "rate, paper", "work", "span"])
@@ -136,12 +136,12 @@ def growth(problem: Problem, samples: int) -> pd.DataFrame:
         series = [
             ("work", "T", 1.0, powers, work[powers]),
             ("work", "N", 1.0, sizes, [work_per_step(problem, method, size) for size in sizes]),
-            ("work", "2^l_max", c * (method == "naive"), top, [work_per_step(p, method, samples) for p in per_level]),
+            ("work", "2^l_max", c * (method == NAIVE), top, [work_per_step(p, method, samples) for p in per_level]),
             ("span", "T", 1.0, powers, span[powers]),
             (
                 "span",
                 "2^l_max",
-                delayed if method == "delayed MLMC" else c,
+                delayed if method == DELAYED else c,
                 top,
                 [span_per_step(p, method) for p in per_level],
             ),
@@ -154,20 +154,20 @@ def growth(problem: Problem, samples: int) -> pd.DataFrame:
 
 
 def _cumulative(problem: Problem, method: str, samples: int, cost: str, steps: int) -> np.ndarray:
-    if method == "naive":
+    if method == NAIVE:
         unit = level_cost(problem.max_level, problem.rates.c)
         return np.arange(steps + 1) * unit * (samples if cost == "work" else 1)
-    plan = problem.plan(samples) if method == "delayed MLMC" else problem.plan(samples).without_delay()
+    plan = problem.plan(samples) if method == DELAYED else problem.plan(samples).without_delay()
     return getattr(plan, f"cumulative_{cost}")(steps)
 
 
 def _squares(problem: Problem, method: str, samples: float, steps: int) -> np.ndarray:
     plan = problem.plan(samples)
-    model = naive_model(problem, int(samples)) if method == "naive" else delayed_model(problem, plan)
+    model = naive_model(problem, int(samples)) if method == NAIVE else delayed_model(problem, plan)
     step_size = 1 / problem.L_prime
-    if method == "MLMC":
+    if method == MLMC:
         model = delayed_model(problem, plan.without_delay())
-    if method == "delayed MLMC":
+    if method == DELAYED:
         step_size = safe_step_size(problem, plan)
     return exact_moments(model, problem.gap, step_size, steps)[0]
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from dmlmc._internal.checks import integer, positive, positive_integers, positive_reals, real
 from dmlmc.allocation import plan
-from dmlmc.schedule import Plan
+from dmlmc.schedule import DELAYED, Plan
 from dmlmc.theory.staleness import safe_step_size
 from dmlmc.theory.theorem import Problem, largest_step_size
 
@@ -192,7 +192,7 @@ def safe_lines(problem: Problem, exponents: Sequence[float], steps: int) -> pd.D
     """The step sizes that theory calls safe: the sharper one for any d', the paper's where d' is at most d."""
     rows = []
     for exponent in exponents:
-        paper = largest_step_size(problem, "delayed MLMC", steps) if exponent <= problem.rates.d else math.nan
+        paper = largest_step_size(problem, DELAYED, steps) if exponent <= problem.rates.d else math.nan
         safe = safe_step_size(problem, power_plan(problem, exponent))
         rows.append({"exponent": exponent, "safe, sharper bound": safe, f"safe, paper (T = {steps})": paper})
     return pd.DataFrame(rows)
@@ -208,7 +208,7 @@ def step_size_ladder(problem: Problem, samples: float, steps: int) -> dict[str, 
     """
     plan = problem.plan(samples)
     return {
-        "paper": largest_step_size(problem, "delayed MLMC", steps),
+        "paper": largest_step_size(problem, DELAYED, steps),
         "sharper": safe_step_size(problem, plan),
         "stable, delayed MLMC": largest_stable_step(delayed_model(problem, plan), points=60),
         "stable, MLMC": largest_stable_step(delayed_model(problem, plan.without_delay()), points=60),

@@ -25,7 +25,7 @@ from dmlmc._internal.checks import integer, positive, real
 from dmlmc._internal.files import fill_between, markdown_table, write
 from dmlmc.allocation import plan
 from dmlmc.rates import Rates
-from dmlmc.schedule import Plan, level_cost
+from dmlmc.schedule import DELAYED, MLMC, NAIVE, Plan, level_cost
 
 README = Path(__file__).parents[2] / "README.md"
 MARKERS = ("<!-- scaling: begin, filled by python -m dmlmc.theory.scaling --readme -->", "<!-- scaling: end -->")
@@ -64,9 +64,9 @@ def predicted_seconds(
 
     naive = max(chain * top, path * top * -(-planned.naive_samples() // devices))
     return {
-        "naive": naive + hop * math.ceil(math.log2(devices)),
-        "MLMC": of_plan(planned.without_delay()),
-        "delayed MLMC": of_plan(planned),
+        NAIVE: naive + hop * math.ceil(math.log2(devices)),
+        MLMC: of_plan(planned.without_delay()),
+        DELAYED: of_plan(planned),
     }
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dmlmc._internal.checks import integer, positive
 from dmlmc.allocation import plan
 from dmlmc.rates import Rates
-from dmlmc.schedule import METHODS, Plan
+from dmlmc.schedule import DELAYED, METHODS, NAIVE, Plan
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Problem:
         inequality: bounded in l_max, where the paper has ``(l_max + 1) (M / N) sum 2^(-b l)``, never smaller.
         """
         samples = positive("Problem.variance: samples", samples)
-        if check_method("Problem.variance", method) == "naive":
+        if check_method("Problem.variance", method) == NAIVE:
             return self.M / samples * self._powers(-self.rates.b / 2) ** 2
         b, c = self.rates.b, self.rates.c
         return self.M / samples * self._powers(-(b + c) / 2) * self._powers(-(b - c) / 2)
@@ -112,7 +112,7 @@ def largest_step_size(problem: Problem, method: str, steps: int) -> float:
     ``1 / L'`` for naive and MLMC, ``min(1 / (8 L'), beta / L)`` for delayed MLMC. The first member of that minimum is
     never the smaller one: ``12 (l_max + 1) log(2 T + 1)`` is at least ``12 log 3 > 8``.
     """
-    if check_method("largest_step_size", method) != "delayed MLMC":
+    if check_method("largest_step_size", method) != DELAYED:
         return 1 / problem.L_prime
     return min(1 / (8 * problem.L_prime), largest_beta(problem, steps) / problem.L)
 
@@ -157,7 +157,7 @@ def bound(problem: Problem, method: str, samples: float, steps: int, step_size: 
     if step_size > admissible * (1 + 1e-12):
         raise ValueError(f"bound: step_size must be at most {admissible} for {method}, got {step_size}.")
     variance = problem.variance(method, samples)
-    if method == "delayed MLMC":
+    if method == DELAYED:
         return Bound(8 * problem.gap / (step_size * steps), (24 * problem.max_level + 24.5) * variance)
     share = step_size * (1 - problem.L_prime * step_size / 2)
     return Bound(problem.gap / (share * steps), problem.L_prime * step_size**2 / 2 * variance / share)

@@ -4,9 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dmlmc
+from dmlmc.schedule import METHODS
 from dmlmc.theory import complexity
 from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, span_needed, steps_needed, trade_map
-from dmlmc.theory.theorem import METHODS, Problem
+from dmlmc.theory.theorem import Problem
 
 
 def problem(max_level=6, d=1.0):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import dmlmc
 from dmlmc.experiments.bounds import measured_run, quadratic_setup
+from dmlmc.schedule import METHODS
 from dmlmc.theory.quadratic import (
     LinearModel,
     delayed_model,
@@ -24,7 +25,7 @@ from dmlmc.theory.quadratic import (
     sign_patterns,
 )
 from dmlmc.theory.staleness import safe_step_size
-from dmlmc.theory.theorem import METHODS, Problem
+from dmlmc.theory.theorem import Problem
 
 
 def problem(max_level=2, d=1.0):

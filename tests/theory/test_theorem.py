@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dmlmc
-from dmlmc.theory.theorem import METHODS, Problem, bound, largest_beta, largest_step_size, lemma_constants
+from dmlmc.schedule import METHODS
+from dmlmc.theory.theorem import Problem, bound, largest_beta, largest_step_size, lemma_constants
 
 rates_strategy = st.builds(
     lambda c, more, d: dmlmc.Rates(b=c + more, c=c, d=d), st.floats(0.25, 2.0), st.floats(0.1, 2.0), st.floats(0.1, 2.5)

@@ -7,11 +7,12 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from dmlmc._internal.files import whole
+from dmlmc.schedule import DELAYED, MLMC, NAIVE
 
 PALETTE = sns.color_palette("colorblind")
-COLOURS = {"naive": PALETTE[7], "MLMC": PALETTE[1], "delayed MLMC": PALETTE[0]}
-STYLES = {"naive": ":", "MLMC": "--", "delayed MLMC": "-"}
-WIDTHS = {"naive": 3.0, "MLMC": 2.2, "delayed MLMC": 1.4}  # curves that lie on each other can still be told apart
+COLOURS = {NAIVE: PALETTE[7], MLMC: PALETTE[1], DELAYED: PALETTE[0]}
+STYLES = {NAIVE: ":", MLMC: "--", DELAYED: "-"}
+WIDTHS = {NAIVE: 3.0, MLMC: 2.2, DELAYED: 1.4}  # curves that lie on each other can still be told apart
 AXES = {
     "work": "cumulative work [level-0 paths]",
     "span": "cumulative span [level-0 paths]",

@@ -13,8 +13,9 @@ from matplotlib.patches import Patch
 from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, WIDTHS
 from dmlmc.experiments.plots.widgets import picture_under_sliders
 from dmlmc.rates import Rates
+from dmlmc.schedule import DELAYED, METHODS
 from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, span_per_step
-from dmlmc.theory.theorem import METHODS, Problem
+from dmlmc.theory.theorem import Problem
 
 GUARANTEE_COLOURS = {**COLOURS, SHARPER: PALETTE[2]}
 GUARANTEE_STYLES = {**STYLES, SHARPER: "-."}
@@ -150,7 +151,7 @@ def step_sizes(experiment: pd.DataFrame, marks: dict[str, tuple[float, float]]) 
     finite = experiment[np.isfinite(experiment.loss)]
     lost = experiment[~np.isfinite(experiment.loss)]
     top = 4 * finite.loss.max()
-    axis.plot(finite.step_size, finite.loss, "o-", color=GUARANTEE_COLOURS["delayed MLMC"], label="delayed MLMC, loss")
+    axis.plot(finite.step_size, finite.loss, "o-", color=GUARANTEE_COLOURS[DELAYED], label=f"{DELAYED}, loss")
     if len(lost):
         axis.plot(lost.step_size, [top] * len(lost), "x", color="black", label="diverged")
     for colour, (label, (low, high)) in zip((PALETTE[3], PALETTE[2], PALETTE[4]), marks.items(), strict=False):

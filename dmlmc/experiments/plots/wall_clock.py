@@ -6,6 +6,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES
+from dmlmc.schedule import DELAYED, MLMC, NAIVE
 
 
 def step_times(tables: dict[str, pd.DataFrame]) -> Figure:
@@ -16,7 +17,7 @@ def step_times(tables: dict[str, pd.DataFrame]) -> Figure:
     with sns.axes_style("whitegrid"):
         figure, axes = plt.subplots(1, len(tables), figsize=(4.4 * len(tables), 3.8), squeeze=False)
     for axis, (title, table) in zip(axes[0], tables.items(), strict=True):
-        for method, marker in (("naive", "s"), ("MLMC", "o"), ("delayed MLMC", "D")):
+        for method, marker in ((NAIVE, "s"), (MLMC, "o"), (DELAYED, "D")):
             rows, colour = table[table.method == method], COLOURS[method]
             axis.plot(rows.max_level, rows.predicted, STYLES[method], color=colour, linewidth=1)
             axis.plot(rows.max_level, rows.seconds, marker, color=colour, label=method)
@@ -34,8 +35,8 @@ def path_times(chain: pd.DataFrame) -> Figure:
     """Seconds of an SGD step against paths side by side: columns ``paths, seconds, fastest, slowest``."""
     with sns.axes_style("whitegrid"):
         figure, axis = plt.subplots(figsize=(5.0, 3.6))
-    axis.fill_between(chain.paths, chain.fastest, chain.slowest, color=COLOURS["naive"], alpha=0.3)
-    axis.plot(chain.paths, chain.seconds, "s-", color=COLOURS["naive"], label="measured, and its range")
+    axis.fill_between(chain.paths, chain.fastest, chain.slowest, color=COLOURS[NAIVE], alpha=0.3)
+    axis.plot(chain.paths, chain.seconds, "s-", color=COLOURS[NAIVE], label="measured, and its range")
     last = chain.iloc[-1]
     axis.plot(chain.paths, last.seconds * chain.paths / last.paths, "k:", linewidth=1, label="as much per path")
     axis.axhline(chain.seconds.iloc[0], color="black", linestyle="--", linewidth=1, label="as long as one path")

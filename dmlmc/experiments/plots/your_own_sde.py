@@ -12,6 +12,7 @@ from matplotlib.ticker import NullLocator
 from scipy import stats
 
 from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES
+from dmlmc.schedule import DELAYED, MLMC, NAIVE
 
 
 def delayed(factor: int) -> str:
@@ -20,12 +21,12 @@ def delayed(factor: int) -> str:
     >>> delayed(1), delayed(4)
     ('delayed MLMC', 'delayed MLMC, periods x 4')
     """
-    return "delayed MLMC" if factor == 1 else f"delayed MLMC, periods x {factor}"
+    return DELAYED if factor == 1 else f"{DELAYED}, periods x {factor}"
 
 
 _COLOURS = {**COLOURS, delayed(4): PALETTE[2], delayed(16): PALETTE[4]}
 _STYLES = {**STYLES, delayed(4): "-.", delayed(16): "-."}
-_MARKERS = {"naive": "s", "MLMC": "o", "delayed MLMC": "D", delayed(4): "^", delayed(16): "v"}
+_MARKERS = {NAIVE: "s", MLMC: "o", DELAYED: "D", delayed(4): "^", delayed(16): "v"}
 
 
 def marginal_densities(states: Mapping[str, Any], times: Sequence[float]) -> Figure:
