@@ -18,10 +18,10 @@ from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import QuadraticLoss
 from dmlmc.rates import Rates
 from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, Plan
-from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee
+from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, guaranteed_step_size
 from dmlmc.theory.quadratic import LinearModel, delayed_model, exact_moments, naive_model
 from dmlmc.theory.staleness import safe_step_size
-from dmlmc.theory.theorem import Problem, largest_step_size
+from dmlmc.theory.theorem import Problem
 
 
 class SignedQuadraticLoss(QuadraticLoss):
@@ -92,7 +92,7 @@ def bound_check(problem: Problem, samples: int, step_counts: Sequence[int], seed
         estimator, gradient, start, model = quadratic_setup(problem, method, samples)
         names = [name for name in GUARANTEES if name in (method, f"{method}, sharper")]
         cases = list(itertools.product(names, step_counts))
-        sizes = [admissible_step_size(problem, name, samples, steps) for name, steps in cases]
+        sizes = [guaranteed_step_size(problem, name, samples, steps) for name, steps in cases]
         squares, _ = measured_run(estimator, gradient, start, sizes, max(step_counts), jr.split(jr.key(1), seeds))
         exact, _ = exact_moments(model, problem.gap, sizes, max(step_counts))
         for row, (name, steps) in enumerate(cases):
@@ -112,7 +112,7 @@ def exact_check(problems: Sequence[Problem], samples: Sequence[int], step_counts
     rows = []
     for problem, size, steps, name in itertools.product(problems, samples, step_counts, GUARANTEES):
         model = linear_model(problem, DELAYED if name == SHARPER else name, size)
-        step_size = admissible_step_size(problem, name, size, steps)
+        step_size = guaranteed_step_size(problem, name, size, steps)
         exact = exact_moments(model, problem.gap, step_size, steps)[0].mean()
         found = guarantee(problem, name, size)(steps).total
         rows.append(
@@ -120,13 +120,6 @@ def exact_check(problems: Sequence[Problem], samples: Sequence[int], step_counts
             | {"steps": steps, "step_size": step_size, "exact": exact, "bound": found}
         )
     return pd.DataFrame(rows)
-
-
-def admissible_step_size(problem: Problem, name: str, samples: float, steps: int) -> float:
-    """The largest step size that a guarantee admits."""
-    if name == SHARPER:
-        return safe_step_size(problem, problem.plan(samples))
-    return largest_step_size(problem, name, steps)
 
 
 def span_to_reach(problem: Problem, method: str, step_size: float, target: float, most: int = 100_000) -> float:

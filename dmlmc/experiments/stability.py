@@ -19,7 +19,7 @@ from dmlmc.estimators import delayed_mlmc
 from dmlmc.experiments.bounds import SignedQuadraticLoss
 from dmlmc.experiments.sweeps import sweep
 from dmlmc.rates import Rates
-from dmlmc.theory.quadratic import LinearModel, growth_factor, largest_stable_step
+from dmlmc.theory.quadratic import LinearModel, growth_factor, stability_limit
 
 
 def stability_limits(fresh: float, periods: Sequence[int], momenta: Sequence[float]) -> pd.DataFrame:
@@ -32,7 +32,7 @@ def stability_limits(fresh: float, periods: Sequence[int], momenta: Sequence[flo
     """
     return pd.DataFrame(
         [
-            {"period": period, "momentum": m, "limit": largest_stable_step(_model(fresh, period), m, points=100)}
+            {"period": period, "momentum": m, "limit": stability_limit(_model(fresh, period), m, points=100)}
             for period in periods
             for m in momenta
         ]

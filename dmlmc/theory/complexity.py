@@ -10,9 +10,9 @@ from dmlmc._internal.checks import positive
 from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, level_cost
 from dmlmc.theory.quadratic import delayed_model, exact_moments, naive_model
 from dmlmc.theory.staleness import safe_step_size, sharper_bound
-from dmlmc.theory.theorem import Bound, Problem, bound, check_method
+from dmlmc.theory.theorem import Bound, Problem, bound, check_method, theorem_step_size
 
-SHARPER = f"{DELAYED}, sharper"  # delayed MLMC by dmlmc.staleness instead of the paper's theorem
+SHARPER = f"{DELAYED}, sharper"  # delayed MLMC by dmlmc.theory.staleness instead of the paper's theorem
 GUARANTEES = (*METHODS, SHARPER)
 
 
@@ -23,6 +23,13 @@ def guarantee(problem: Problem, name: str, samples: float) -> Callable[[int], Bo
         return lambda steps: sharper_bound(problem, plan, steps)
     check_method("guarantee", name)
     return lambda steps: bound(problem, name, samples, steps)
+
+
+def guaranteed_step_size(problem: Problem, name: str, samples: float, steps: int) -> float:
+    """The largest step size that a guarantee admits, by its name: ``theorem_step_size`` or ``safe_step_size``."""
+    if name == SHARPER:
+        return safe_step_size(problem, problem.plan(samples))
+    return theorem_step_size(problem, name, steps)
 
 
 def steps_needed(problem: Problem, name: str, samples: float, target: float) -> int:
@@ -90,7 +97,7 @@ def trade_map(problem: Problem, max_levels, targets) -> pd.DataFrame:
 
 
 def table_1_symbols() -> pd.DataFrame:
-    """Table 1 in symbols, with the row that ``dmlmc.staleness`` adds and the naive rate without its l_max."""
+    """Table 1 in symbols, with the row that ``dmlmc.theory.staleness`` adds and the naive rate without its l_max."""
     delayed_work = "N T + T sum 2^((c-d) l)"
     rows = {
         NAIVE: ("1/T + M/N", "1/T + (M/N) l_max", "N T 2^(c l_max)", "T 2^(c l_max)"),

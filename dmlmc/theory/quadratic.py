@@ -17,7 +17,7 @@ from dmlmc._internal.checks import integer, positive, positive_integers, positiv
 from dmlmc.allocation import plan
 from dmlmc.schedule import DELAYED, Plan
 from dmlmc.theory.staleness import safe_step_size
-from dmlmc.theory.theorem import Problem, largest_step_size
+from dmlmc.theory.theorem import Problem, theorem_step_size
 
 
 @dataclass(frozen=True)
@@ -130,12 +130,14 @@ def growth_factor(model: LinearModel, step_size, momentum: float = 0.0) -> np.nd
         return np.exp((np.log(radius) + log_scale) / cycle)
 
 
-def largest_stable_step(model: LinearModel, momentum: float = 0.0, *, points: int = 400) -> float:
-    """The step size at which the run first stops being stable, found by a scan on a log scale and by bisection.
+def stability_limit(model: LinearModel, momentum: float = 0.0, *, points: int = 400) -> float:
+    """The step size at which a run on a quadratic loss stops being stable, exactly.
 
-    Stability can come back at larger steps; this is the end of the first stable stretch. 0.0 if there is none.
+    What theorems admit lies below: ``theorem.theorem_step_size`` and ``staleness.safe_step_size``. Found by a scan on a
+    log scale and by bisection. Stability can come back at larger steps; this is the end of the first stable stretch,
+    0.0 if there is none.
 
-    >>> round(largest_stable_step(LinearModel((1.0,), (1.0,), (1,))), 6)
+    >>> round(stability_limit(LinearModel((1.0,), (1.0,), (1,))), 6)
     2.0
     """
     scale = sum(abs(curvature) for curvature in model.curvatures)
@@ -192,7 +194,7 @@ def safe_lines(problem: Problem, exponents: Sequence[float], steps: int) -> pd.D
     """The step sizes that theory calls safe: the sharper one for any d', the paper's where d' is at most d."""
     rows = []
     for exponent in exponents:
-        paper = largest_step_size(problem, DELAYED, steps) if exponent <= problem.rates.d else math.nan
+        paper = theorem_step_size(problem, DELAYED, steps) if exponent <= problem.rates.d else math.nan
         safe = safe_step_size(problem, power_plan(problem, exponent))
         rows.append({"exponent": exponent, "safe, sharper bound": safe, f"safe, paper (T = {steps})": paper})
     return pd.DataFrame(rows)
@@ -208,10 +210,10 @@ def step_size_ladder(problem: Problem, samples: float, steps: int) -> dict[str, 
     """
     plan = problem.plan(samples)
     return {
-        "paper": largest_step_size(problem, DELAYED, steps),
+        "paper": theorem_step_size(problem, DELAYED, steps),
         "sharper": safe_step_size(problem, plan),
-        "stable, delayed MLMC": largest_stable_step(delayed_model(problem, plan), points=60),
-        "stable, MLMC": largest_stable_step(delayed_model(problem, plan.without_delay()), points=60),
+        "stable, delayed MLMC": stability_limit(delayed_model(problem, plan), points=60),
+        "stable, MLMC": stability_limit(delayed_model(problem, plan.without_delay()), points=60),
     }
 
 

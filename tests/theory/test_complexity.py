@@ -6,8 +6,17 @@ from hypothesis import strategies as st
 import dmlmc
 from dmlmc.schedule import METHODS
 from dmlmc.theory import complexity
-from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, span_needed, steps_needed, trade_map
-from dmlmc.theory.theorem import Problem
+from dmlmc.theory.complexity import (
+    GUARANTEES,
+    SHARPER,
+    guarantee,
+    guaranteed_step_size,
+    span_needed,
+    steps_needed,
+    trade_map,
+)
+from dmlmc.theory.staleness import sharper_bound
+from dmlmc.theory.theorem import Problem, bound
 
 
 def problem(max_level=6, d=1.0):
@@ -21,6 +30,16 @@ def test_steps_needed_is_the_smallest_number_that_suffices(name, max_level, d, t
     steps, after = steps_needed(here, name, 10**9, target), guarantee(here, name, 10**9)
     assert after(steps).total <= target
     assert steps == 1 or after(steps - 1).total > target
+
+
+def test_the_step_size_of_a_guarantee_is_the_largest_that_its_bound_takes():
+    here, plan = problem(3), problem(3).plan(100)
+    for name in GUARANTEES:
+        size, bounds = guaranteed_step_size(here, name, 100, 50), guarantee(here, name, 100)(50)
+        again = sharper_bound(here, plan, 50, size) if name == SHARPER else bound(here, name, 100, 50, size)
+        assert again == bounds
+        with pytest.raises(ValueError, match="step_size must be at most"):
+            sharper_bound(here, plan, 50, 1.01 * size) if name == SHARPER else bound(here, name, 100, 50, 1.01 * size)
 
 
 def test_steps_needed_matches_a_search_by_hand():

@@ -17,12 +17,12 @@ from dmlmc.theory.quadratic import (
     exact_moments,
     growth_factor,
     growth_map,
-    largest_stable_step,
     naive_model,
     power_plan,
     quadratic_curvatures,
     safe_lines,
     sign_patterns,
+    stability_limit,
 )
 from dmlmc.theory.staleness import safe_step_size
 from dmlmc.theory.theorem import Problem
@@ -111,7 +111,7 @@ def test_growth_factor_is_the_growth_of_a_long_run():
 
 @pytest.mark.parametrize(("period", "limit"), [(1, 2.0), (5, 0.4), (64, 2 / 64)])
 def test_the_stable_step_of_a_lone_stale_level(period, limit):
-    assert largest_stable_step(LinearModel((0.0, 1.0), (1.0, 1.0), (1, period))) == pytest.approx(limit, rel=1e-6)
+    assert stability_limit(LinearModel((0.0, 1.0), (1.0, 1.0), (1, period))) == pytest.approx(limit, rel=1e-6)
 
 
 @settings(max_examples=25, deadline=None)
@@ -127,8 +127,8 @@ def test_the_safe_step_size_is_stable_for_every_sign_pattern(d, max_level, perio
 def test_the_paper_s_periods_cost_no_stability_on_a_quadratic(max_level):
     """With d = 1 delayed MLMC is stable up to 2 / L, the limit of level 0 alone: further than MLMC itself."""
     here = problem(max_level)
-    delayed = largest_stable_step(delayed_model(here, here.plan(10)), points=60)
-    plain = largest_stable_step(delayed_model(here, here.plan(10).without_delay()), points=60)
+    delayed = stability_limit(delayed_model(here, here.plan(10)), points=60)
+    plain = stability_limit(delayed_model(here, here.plan(10).without_delay()), points=60)
     assert delayed == pytest.approx(2 / here.L, rel=1e-6)
     assert plain == pytest.approx(2 / sum(quadratic_curvatures(here)), rel=1e-6) and plain < delayed
 
