@@ -17,28 +17,11 @@ from dmlmc._internal.checks import integer
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import QuadraticLoss
 from dmlmc.rates import Rates
-from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, Plan
+from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE
 from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, guaranteed_step_size
 from dmlmc.theory.quadratic import LinearModel, delayed_model, exact_moments, naive_model
 from dmlmc.theory.staleness import safe_step_size
 from dmlmc.theory.theorem import Problem
-
-
-class SignedQuadraticLoss(QuadraticLoss):
-    """A ``QuadraticLoss`` whose level l curves by ``signs[l] 2^(-d l) L``: Assumption 3 bounds the size alone.
-
-    >>> SignedQuadraticLoss(1, 1.0, 1.0, Rates(1.8, 1.0, 1.0), signs=(0.0, 1.0)).curvature(1)
-    0.5
-    """
-
-    signs: tuple[float, ...]
-
-    def __init__(self, dimension, L, M, rates, signs: Sequence[float]):
-        super().__init__(dimension, L, M, rates)
-        self.signs = tuple(signs)
-
-    def curvature(self, level: int) -> float:
-        return self.L * sum(sign * 2.0 ** (-self.rates.d * k) for k, sign in enumerate(self.signs[: level + 1]))
 
 
 def measured_run(
@@ -147,30 +130,6 @@ def trade_by_experiment(problem: Problem, max_levels: Sequence[int], targets: Se
         plain = span_to_reach(here, MLMC, 1 / here.L_prime, target)
         delayed = span_to_reach(here, DELAYED, safe_step_size(here, here.plan(1e15)), target)
         rows.append({"max_level": level, "target": target, "ratio": plain / delayed})
-    return pd.DataFrame(rows)
-
-
-def measured_stability(
-    problem: Problem, plans: dict[float, Plan], step_sizes, signs: Sequence[float], steps: int
-) -> pd.DataFrame:
-    """Runs of delayed MLMC on a signed quadratic loss: does ``|grad F|^2`` end above its start?
-
-    ``plans`` maps the exponent d' of the periods to the plan. A run is unstable if its last squared gradient exceeds
-    ten times the first, or is not finite.
-    """
-    loss = SignedQuadraticLoss(2, problem.L, 1e-6 * problem.M, problem.rates, signs)
-    rows = []
-
-    def gradient(params):
-        return loss.curvature(problem.max_level) * params
-
-    for exponent, plan in plans.items():
-        estimator = delayed_mlmc(loss, plan)
-        squares, _ = measured_run(estimator, gradient, jnp.ones(2), step_sizes, steps, jr.key(0)[None])
-        grown = ~(squares[:, 0, -1] <= 10 * squares[:, 0, 0])
-        rows += [
-            {"exponent": exponent, "step_size": a, "unstable": bool(u)} for a, u in zip(step_sizes, grown, strict=True)
-        ]
     return pd.DataFrame(rows)
 
 

@@ -92,7 +92,7 @@ def momentum_limits(limits: Mapping[float, pd.DataFrame], runs: Mapping[float, p
     """The largest stable learning rate against momentum, a line per refresh period, and runs, stable or not.
 
     A panel per curvature of the fresh level, beside a stale one of curvature 1, with the tables of
-    ``dmlmc.experiments.stability.stability_limits`` and ``dmlmc.experiments.stability.runs_near_limits``.
+    ``dmlmc.experiments.stability.momentum_limits_table`` and ``dmlmc.experiments.stability.runs_near_limits``.
     """
     with sns.axes_style("whitegrid"):
         figure, axes = plt.subplots(1, len(limits), figsize=(4.4 * len(limits), 3.8), sharey=True, squeeze=False)

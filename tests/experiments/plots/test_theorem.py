@@ -4,9 +4,9 @@ import pandas as pd
 
 import dmlmc
 from dmlmc.experiments.plots import style, theorem
+from dmlmc.experiments.stability import growth_map, safe_lines
 from dmlmc.theory import complexity, proof
 from dmlmc.theory.complexity import GUARANTEES
-from dmlmc.theory.quadratic import growth_map, safe_lines
 from dmlmc.theory.theorem import Problem
 
 
