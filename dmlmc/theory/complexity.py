@@ -160,6 +160,16 @@ def growth(problem: Problem, samples: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["quantity", "against", "method", "claimed", "fitted"])
 
 
+def growth_table(exponents: pd.DataFrame) -> pd.DataFrame:
+    """The exponents of ``growth``, claimed and fitted side by side: a row per quantity and variable."""
+    pairs = zip(exponents.claimed, exponents.fitted, strict=True)
+    cells = exponents.assign(cell=[f"{claimed:g} / {fitted:.2f}" for claimed, fitted in pairs])
+    table = cells.pivot_table(
+        index=["quantity", "against"], columns="method", values="cell", aggfunc="first", sort=False
+    )
+    return table[list(METHODS)]
+
+
 def _cumulative(problem: Problem, method: str, samples: int, cost: str, steps: int) -> np.ndarray:
     if method == NAIVE:
         unit = level_cost(problem.max_level, problem.rates.c)

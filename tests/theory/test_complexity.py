@@ -93,6 +93,11 @@ def test_exponents_that_hold_exactly_are_found():
     assert found.fitted["span", "2^l_max", "delayed MLMC"] < 0.3
 
 
+def test_the_table_of_growth_pairs_claims_with_fits():
+    table = complexity.growth_table(complexity.growth(problem(2), 2**12))
+    assert table.columns.tolist() == list(METHODS) and table.loc["span", "T"].naive == "1 / 1.00"
+
+
 def test_rounding_up_the_samples_makes_mlmc_s_work_grow_with_the_levels():
     """Table 1 has O(N) for the work of MLMC; at least one path per level is O(N + 2^(c l_max))."""
     work = {name: [complexity.work_per_step(problem(l), name, 64) for l in (8, 12)] for name in METHODS}

@@ -1,6 +1,5 @@
 """Figures about the theorem: tidy tables in, Figures out; and the sliders over its bounds."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -13,7 +12,7 @@ from matplotlib.patches import Patch
 from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, WIDTHS
 from dmlmc.experiments.plots.widgets import picture_under_sliders
 from dmlmc.rates import Rates
-from dmlmc.schedule import DELAYED, METHODS
+from dmlmc.schedule import DELAYED
 from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, span_per_step
 from dmlmc.theory.theorem import Problem
 
@@ -199,15 +198,6 @@ def sliders() -> Any:
         "d": ipywidgets.FloatSlider(1.0, min=0.25, max=2.5, step=0.25, description="d"),
     }
     return picture_under_sliders(explore, ranges)
-
-
-def growth_table(growth: pd.DataFrame, methods: Sequence[str] = METHODS) -> pd.DataFrame:
-    """Claimed and fitted exponents side by side, a row per quantity and variable, from ``complexity.growth``."""
-    cells = growth.assign(cell=[f"{c:g} / {f:.2f}" for c, f in zip(growth.claimed, growth.fitted, strict=True)])
-    table = cells.pivot_table(
-        index=["quantity", "against"], columns="method", values="cell", aggfunc="first", sort=False
-    )
-    return table[list(methods)]
 
 
 def _axes(width: float, height: float):

@@ -94,9 +94,3 @@ def test_the_sliders_redraw_the_picture():
     choices.children[0].value = 2
     assert before != bytes(image.value) and before.startswith(b"\x89PNG")
     assert not plt.get_fignums()
-
-
-def test_the_table_of_growth_pairs_claims_with_fits():
-    growth = complexity.growth(problem(), 2**12)
-    table = theorem.growth_table(growth)
-    assert table.columns.tolist() == ["naive", "MLMC", "delayed MLMC"] and table.loc["span", "T"].naive == "1 / 1.00"
