@@ -23,16 +23,16 @@ STEPS = 129  # enough to see level 6 refreshed three times at d = 1
 REUSED = "0.9"
 
 
-def explore(b: float = 1.8, c: float = 1.0, d: float = 1.0, max_level: int = 6, samples: float = 823) -> Figure:
+def plan_picture(b: float = 1.8, c: float = 1.0, d: float = 1.0, max_level: int = 6, samples: float = 823) -> Figure:
     """Draw the plan for the rates b, c, d, the finest level and the effective batch size N.
 
     The defaults are the paper's experiment: N = 823 gives its sample counts to within one. The figure belongs to nobody
     (pyplot does not keep it), so that drawing hundreds of them while a slider is dragged leaks nothing.
 
-    >>> [axis.get_title(loc="left").split(",")[0].split(" (")[0] for axis in explore(max_level=2).axes]
+    >>> [axis.get_title(loc="left").split(",")[0].split(" (")[0] for axis in plan_picture(max_level=2).axes]
     ['Who computes when', 'Samples per level', 'Work per step', 'Span per step']
     """
-    max_level = integer("explore: max_level", max_level, minimum=0)
+    max_level = integer("plan_picture: max_level", max_level, minimum=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # b <= c is a place to explore; the title says what it means
         delayed = plan(Rates(b, c, d), max_level, samples=samples)
@@ -113,8 +113,8 @@ def coupled_paths(steps: int = 80, seed: int = 3) -> Figure:
     return figure
 
 
-def sliders(**start: Any) -> Any:
-    """The picture of ``explore`` under a slider for each of its arguments; ``start`` sets where they begin."""
+def plan_explorer(**start: Any) -> Any:
+    """The picture of ``plan_picture`` under a slider for each of its arguments; ``start`` sets where they begin."""
     import ipywidgets  # of the dev extra: only a notebook can show it
 
     ranges = {
@@ -126,4 +126,4 @@ def sliders(**start: Any) -> Any:
     }
     for name, value in start.items():
         ranges[name].value = value
-    return picture_under_sliders(explore, ranges)
+    return picture_under_sliders(plan_picture, ranges)

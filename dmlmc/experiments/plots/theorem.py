@@ -160,12 +160,12 @@ def step_sizes(experiment: pd.DataFrame, marks: dict[str, tuple[float, float]]) 
     return _finished(figure)
 
 
-def explore(max_level: int = 6, log2_steps: int = 12, log2_samples: int = 16, d: float = 1.0) -> Figure:
+def bounds_picture(max_level: int = 6, log2_steps: int = 12, log2_samples: int = 16, d: float = 1.0) -> Figure:
     """The bounds of all guarantees against steps and against span, for L = M = gap = 1, b = 1.8, c = 1.
 
     The vertical line marks ``2^log2_steps`` steps in the left panel.
 
-    >>> figure = explore(max_level=3)
+    >>> figure = bounds_picture(max_level=3)
     >>> len(figure.axes)
     2
     >>> plt.close(figure)
@@ -187,8 +187,8 @@ def explore(max_level: int = 6, log2_steps: int = 12, log2_samples: int = 16, d:
     return _finished(figure)
 
 
-def sliders() -> Any:
-    """The picture of ``explore`` under sliders for l_max, log2 T, log2 N and d."""
+def bounds_explorer() -> Any:
+    """The picture of ``bounds_picture`` under sliders for l_max, log2 T, log2 N and d."""
     import ipywidgets  # of the dev extra: only a notebook can show it
 
     ranges = {
@@ -197,7 +197,7 @@ def sliders() -> Any:
         "log2_samples": ipywidgets.IntSlider(16, 4, 30, description="log2 N"),
         "d": ipywidgets.FloatSlider(1.0, min=0.25, max=2.5, step=0.25, description="d"),
     }
-    return picture_under_sliders(explore, ranges)
+    return picture_under_sliders(bounds_picture, ranges)
 
 
 def _axes(width: float, height: float):
