@@ -14,8 +14,9 @@ from jax.sharding import Mesh, PartitionSpec
 
 from dmlmc._internal.checks import integer, positive
 from dmlmc.calibration.interval import mean_interval
+from dmlmc.devices import even_mesh
 from dmlmc.estimators import GradientEstimator
-from dmlmc.experiments.comparison import common_targets, even_mesh, ratio_to_reach
+from dmlmc.experiments.comparison import common_targets, ratio_to_reach
 from dmlmc.schedule import DELAYED, MLMC, cumulative
 
 Optimisers = Mapping[str, tuple[Callable[..., optax.GradientTransformation], Sequence[float]]]
