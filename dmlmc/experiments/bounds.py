@@ -145,31 +145,3 @@ def estimated_constants(table: pd.DataFrame, rates: Rates) -> tuple[float, float
     L = np.max(table.smoothness * 2.0 ** (rates.d * table.level))
     M = np.max(table.variance * 2.0 ** (rates.b * table.level))
     return float(L), float(M)
-
-
-def losses_after(
-    estimator: GradientEstimator,
-    validation: Callable[[Any], Array],
-    params: Any,
-    step_sizes: Sequence[float],
-    steps: int,
-    key: Array,
-) -> pd.DataFrame:
-    """The validation loss after ``steps`` steps of plain SGD at each step size, all with the same noise.
-
-    A run that left the range of numbers has an infinite loss. The columns are ``step_size, loss``.
-    """
-    steps = integer("losses_after: steps", steps, minimum=0)
-    trainable, static = eqx.partition(params, eqx.is_inexact_array)
-
-    def run(size):
-        def sgd_step(step, carry):
-            trainable, state = carry
-            used, state = estimator.estimate(eqx.combine(trainable, static), state, step, key)
-            return jax.tree.map(lambda leaf, slope: leaf - size.astype(leaf.dtype) * slope, trainable, used), state
-
-        last, _ = jax.lax.fori_loop(0, steps, sgd_step, (trainable, estimator.init(params)))
-        return validation(eqx.combine(last, static))
-
-    losses = np.asarray(jax.jit(jax.vmap(run))(jnp.asarray(step_sizes)), dtype=float)
-    return pd.DataFrame({"step_size": step_sizes, "loss": np.where(np.isfinite(losses), losses, np.inf)})
