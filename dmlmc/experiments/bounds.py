@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -19,7 +20,7 @@ from dmlmc.losses import QuadraticLoss
 from dmlmc.rates import Rates
 from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE
 from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, guaranteed_step_size
-from dmlmc.theory.quadratic import LinearModel, delayed_model, exact_moments, naive_model
+from dmlmc.theory.quadratic import delayed_model, exact_moments, linear_model
 from dmlmc.theory.staleness import safe_step_size
 from dmlmc.theory.theorem import Problem
 
@@ -55,14 +56,6 @@ def quadratic_setup(problem: Problem, method: str, samples: int, dimension: int 
     estimator = estimators.get(method, lambda: delayed_mlmc(loss, plan))()
     start = jnp.full(dimension, math.sqrt(2 * problem.gap / loss.curvature(level) / dimension))
     return estimator, lambda params: loss.curvature(level) * params, start, linear_model(problem, method, samples)
-
-
-def linear_model(problem: Problem, method: str, samples: int) -> LinearModel:
-    """The linear model of a method on the quadratic loss of a problem."""
-    if method == NAIVE:
-        return naive_model(problem, samples)
-    plan = problem.plan(samples)
-    return delayed_model(problem, plan.without_delay() if method == MLMC else plan)
 
 
 def bound_check(problem: Problem, samples: int, step_counts: Sequence[int], seeds: int) -> pd.DataFrame:
@@ -126,7 +119,7 @@ def trade_by_experiment(problem: Problem, max_levels: Sequence[int], targets: Se
     """Span of MLMC over span of delayed MLMC for the same accuracy reached, each at its safe step: ``ratio``."""
     rows = []
     for level, target in itertools.product(max_levels, targets):
-        here = Problem(problem.L, problem.M, problem.rates, level, problem.gap)
+        here = replace(problem, max_level=level)
         plain = span_to_reach(here, MLMC, 1 / here.L_prime, target)
         delayed = span_to_reach(here, DELAYED, safe_step_size(here, here.plan(1e15)), target)
         rows.append({"max_level": level, "target": target, "ratio": plain / delayed})

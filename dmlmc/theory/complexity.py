@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from dmlmc._internal.checks import positive
 from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, level_cost
-from dmlmc.theory.quadratic import delayed_model, exact_moments, naive_model
+from dmlmc.theory.quadratic import exact_moments, linear_model
 from dmlmc.theory.staleness import safe_step_size, sharper_bound
 from dmlmc.theory.theorem import Bound, Problem, bound, check_method, theorem_step_size
 
@@ -87,7 +88,7 @@ def trade_map(problem: Problem, max_levels, targets) -> pd.DataFrame:
     """
     rows = []
     for level in max_levels:
-        here = Problem(problem.L, problem.M, problem.rates, level, problem.gap)
+        here = replace(problem, max_level=level)
         for target in targets:
             spans = {name: span_needed(here, name, 1e15, target) for name in (MLMC, DELAYED, SHARPER)}
             steps = steps_needed(here, DELAYED, 1e15, target)
@@ -133,10 +134,11 @@ def growth(problem: Problem, samples: int) -> pd.DataFrame:
     """
     powers, levels, sizes = 2 ** np.arange(6, 12), range(2, 7), [2**power for power in range(10, 17)]
     longest = int(max(powers))
-    per_level = [Problem(problem.L, problem.M, problem.rates, level, problem.gap) for level in levels]
+    per_level = [replace(problem, max_level=level) for level in levels]
     rows = []
     for method in METHODS:
-        c, delayed = problem.rates.c, max(problem.rates.c - problem.rates.d, 0.0)
+        c = problem.rates.c
+        per_level_span = max(c - problem.rates.d, 0.0) if method == DELAYED else c
         work, span = (_cumulative(problem, method, samples, cost, longest) for cost in ("work", "span"))
         start = np.cumsum(_squares(problem, method, 1e15, longest)) / np.arange(1, longest + 1)
         top = 2.0 ** np.array(levels)
@@ -145,13 +147,7 @@ def growth(problem: Problem, samples: int) -> pd.DataFrame:
             ("work", "N", 1.0, sizes, [work_per_step(problem, method, size) for size in sizes]),
             ("work", "2^l_max", c * (method == NAIVE), top, [work_per_step(p, method, samples) for p in per_level]),
             ("span", "T", 1.0, powers, span[powers]),
-            (
-                "span",
-                "2^l_max",
-                delayed if method == DELAYED else c,
-                top,
-                [span_per_step(p, method) for p in per_level],
-            ),
+            ("span", "2^l_max", per_level_span, top, [span_per_step(p, method) for p in per_level]),
             ("start", "T", -1.0, powers[2:], start[powers[2:] - 1]),
             ("noise", "N", -1.0, sizes, [_stationary(problem, method, size) for size in sizes]),
             ("noise", "2^l_max", 0.0, top, [_stationary(p, method, 1 << 20) for p in per_level]),
@@ -179,20 +175,14 @@ def _cumulative(problem: Problem, method: str, samples: int, cost: str, steps: i
 
 
 def _squares(problem: Problem, method: str, samples: float, steps: int) -> np.ndarray:
-    plan = problem.plan(samples)
-    model = naive_model(problem, int(samples)) if method == NAIVE else delayed_model(problem, plan)
-    step_size = 1 / problem.L_prime
-    if method == MLMC:
-        model = delayed_model(problem, plan.without_delay())
-    if method == DELAYED:
-        step_size = safe_step_size(problem, plan)
-    return exact_moments(model, problem.gap, step_size, steps)[0]
+    """``E|grad F(x_t)|^2`` on the quadratic loss, exactly: at ``1 / L'`` without delay, at the safe step with it."""
+    step_size = safe_step_size(problem, problem.plan(samples)) if method == DELAYED else 1 / problem.L_prime
+    return exact_moments(linear_model(problem, method, samples), problem.gap, step_size, steps)[0]
 
 
 def _stationary(problem: Problem, method: str, samples: int) -> float:
     """The mean of ``|grad F|^2`` over the second half of 1024 steps from a start that is as good as the optimum."""
-    near = Problem(problem.L, problem.M, problem.rates, problem.max_level, 1e-12 * problem.gap)
-    return float(np.mean(_squares(near, method, samples, 1024)[512:]))
+    return float(np.mean(_squares(replace(problem, gap=1e-12 * problem.gap), method, samples, 1024)[512:]))
 
 
 def fitted_exponent(sizes, values) -> float:

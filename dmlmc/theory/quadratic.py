@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmlmc._internal.checks import integer, positive, positive_integers, positive_reals, real
-from dmlmc.schedule import Plan
-from dmlmc.theory.theorem import Problem
+from dmlmc.schedule import MLMC, NAIVE, Plan
+from dmlmc.theory.theorem import Problem, check_method
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,14 @@ def naive_model(problem: Problem, samples: int) -> LinearModel:
     samples = integer("naive_model: samples", samples, minimum=1)
     variance = problem.M * sum(2.0 ** (-problem.rates.b * level) for level in range(problem.max_level + 1)) / samples
     return LinearModel((sum(quadratic_curvatures(problem)),), (variance,), (1,))
+
+
+def linear_model(problem: Problem, method: str, samples: float) -> LinearModel:
+    """The same loss under a method, given by its name, at the effective batch size N = ``samples``."""
+    if check_method("linear_model", method) == NAIVE:
+        return naive_model(problem, int(samples))
+    plan = problem.plan(samples)
+    return delayed_model(problem, plan.without_delay() if method == MLMC else plan)
 
 
 def quadratic_curvatures(problem: Problem) -> tuple[float, ...]:

@@ -12,6 +12,7 @@ from dmlmc.theory.quadratic import (
     delayed_model,
     exact_moments,
     growth_factor,
+    linear_model,
     naive_model,
     quadratic_curvatures,
     stability_limit,
@@ -126,6 +127,7 @@ def test_the_paper_s_periods_cost_no_stability_on_a_quadratic(max_level):
         (lambda: LinearModel((float("nan"),), (1.0,), (1,)), ValueError, r"curvatures\[0\] must be finite"),
         (lambda: LinearModel((1.0,), (1.0,), (0,)), ValueError, r"periods\[0\] must be at least 1"),
         (lambda: naive_model(problem(), 0), ValueError, "samples must be at least 1"),
+        (lambda: linear_model(problem(), "sgd", 4), ValueError, "linear_model: method must be one of"),
         (
             lambda: exact_moments(LinearModel((-1.0,), (1.0,), (1,)), 1.0, 0.1, 5),
             ValueError,
