@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from dmlmc._internal.checks import integer
 from dmlmc.allocation import plan
 from dmlmc.brownian import coarsen, increments
-from dmlmc.experiments.plots.style import COLOURS
+from dmlmc.experiments.plots.style import COLOURS, finished
 from dmlmc.experiments.plots.widgets import picture_under_sliders
 from dmlmc.rates import Rates
 from dmlmc.schedule import DELAYED, METHODS, MLMC, Plan, level_cost
@@ -109,8 +109,7 @@ def coupled_paths(steps: int = 80, seed: int = 3) -> Figure:
         _finish(axis, title)
     axes[0].set_ylabel("price")
     axes[0].legend(frameon=False)
-    figure.tight_layout()
-    return figure
+    return finished(figure)
 
 
 def plan_explorer(**start: Any) -> Any:

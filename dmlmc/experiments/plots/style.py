@@ -1,8 +1,9 @@
-"""What all figures share: one colour and one line style per method, and how a figure is saved."""
+"""What all figures share: one colour and one line style per method, how a figure begins, ends and is saved."""
 
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import seaborn as sns
 from matplotlib.figure import Figure
 
@@ -19,6 +20,19 @@ AXES = {
     "step": "iterations",
     "seconds": "wall clock on this CPU [s], all seeds",
 }
+
+
+def panels(count: int, size: tuple[float, float], *, grid: str = "whitegrid", **options: Any) -> tuple[Figure, Any]:
+    """A figure of a size in inches and its axes, one panel beside the other; ``options`` go to ``plt.subplots``."""
+    with sns.axes_style(grid):
+        figure, axes = plt.subplots(1, count, figsize=size, squeeze=False, **options)
+    return figure, axes[0]
+
+
+def finished(figure: Figure) -> Figure:
+    """The figure with its panels spread so that no label is cut off."""
+    figure.tight_layout()
+    return figure
 
 
 def save_figure(figure: Figure, directory: Any, name: str) -> None:

@@ -3,15 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from scipy import stats
 
-from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES
+from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, finished, panels
 from dmlmc.schedule import DELAYED, MLMC, NAIVE
 
 
@@ -34,10 +32,9 @@ def marginal_densities(states: Mapping[str, Any], times: Sequence[float]) -> Fig
 
     The name "data" is drawn as a grey area, "before training" thin and dotted, a method in its own colour.
     """
-    with sns.axes_style("whitegrid"):
-        figure, axes = plt.subplots(1, len(times), figsize=(3.6 * len(times), 3.2), sharey=True, squeeze=False)
+    figure, axes = panels(len(times), (3.6 * len(times), 3.2), sharey=True)
     grid = np.linspace(-2.5, 2.5, 200)
-    for column, (axis, time) in enumerate(zip(axes[0], times, strict=True)):
+    for column, (axis, time) in enumerate(zip(axes, times, strict=True)):
         for name, values in states.items():
             density = stats.gaussian_kde(np.asarray(values)[column], bw_method=0.15)(grid)
             if name == "data":
@@ -45,10 +42,9 @@ def marginal_densities(states: Mapping[str, Any], times: Sequence[float]) -> Fig
             else:
                 axis.plot(grid, density, STYLES.get(name, ":"), color=COLOURS.get(name, "black"), label=name)
         axis.set(title=f"t = {time:g}", xlabel="state x")
-    axes[0, 0].set_ylabel("density")
-    axes[0, -1].legend(frameon=True, loc="upper left", fontsize="small")
-    figure.tight_layout()
-    return figure
+    axes[0].set_ylabel("density")
+    axes[-1].legend(frameon=True, loc="upper left", fontsize="small")
+    return finished(figure)
 
 
 def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None, *, start: float) -> Figure:
@@ -58,12 +54,9 @@ def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None
     upper rim with a cross. ``marks`` are learning rates to draw as vertical lines.
     """
     optimisers = table.optimiser.unique()
-    with sns.axes_style("whitegrid"):
-        figure, axes = plt.subplots(
-            1, len(optimisers), figsize=(max(4.8, 3.6 * len(optimisers)), 3.5), sharey=True, squeeze=False
-        )
+    figure, axes = panels(len(optimisers), (max(4.8, 3.6 * len(optimisers)), 3.5), sharey=True)
     methods, rim = list(table.method.unique()), 2 * start
-    for axis, optimiser in zip(axes[0], optimisers, strict=True):
+    for axis, optimiser in zip(axes, optimisers, strict=True):
         here = table[table.optimiser == optimiser]
         for place, method in enumerate(methods):
             rows = here[here.method == method]
@@ -82,10 +75,9 @@ def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None
         axis.set_xlim(used[0] / 1.4, used[-1] * 1.4)
         axis.set_xticks(used, [f"{rate:g}" for rate in used], minor=False, rotation=45 if len(used) > 5 else 0)
         axis.xaxis.set_minor_locator(NullLocator())
-    axes[0, 0].set_ylabel("loss after training")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center", ncols=6, bbox_to_anchor=(0.5, -0.1))
-    figure.tight_layout()
-    return figure
+    axes[0].set_ylabel("loss after training")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=6, bbox_to_anchor=(0.5, -0.1))
+    return finished(figure)
 
 
 def momentum_limits(limits: Mapping[float, pd.DataFrame], runs: Mapping[float, pd.DataFrame]) -> Figure:
@@ -94,9 +86,8 @@ def momentum_limits(limits: Mapping[float, pd.DataFrame], runs: Mapping[float, p
     A panel per curvature of the fresh level, beside a stale one of curvature 1, with the tables of
     ``dmlmc.experiments.stability.momentum_limits_table`` and ``dmlmc.experiments.stability.runs_near_limits``.
     """
-    with sns.axes_style("whitegrid"):
-        figure, axes = plt.subplots(1, len(limits), figsize=(4.4 * len(limits), 3.8), sharey=True, squeeze=False)
-    for axis, (fresh, table) in zip(axes[0], limits.items(), strict=True):
+    figure, axes = panels(len(limits), (4.4 * len(limits), 3.8), sharey=True)
+    for axis, (fresh, table) in zip(axes, limits.items(), strict=True):
         for colour, (period, rows) in zip((PALETTE[i] for i in (2, 4, 3)), table.groupby("period"), strict=False):
             axis.plot(rows.momentum, rows.limit, color=colour, label=f"refresh period {period}")
             here = runs[fresh][runs[fresh].period == period]
@@ -105,9 +96,8 @@ def momentum_limits(limits: Mapping[float, pd.DataFrame], runs: Mapping[float, p
                 axis.plot(points.momentum, points.learning_rate, marker, color=colour, markersize=5)
         beside = f"beside a fresh level of curvature {fresh:g}" if fresh else "a stale level alone"
         axis.set(yscale="log", xlabel="momentum", title=beside)
-    axes[0, 0].plot([], [], "ko", label="run: stable")
-    axes[0, 0].plot([], [], "kx", label="run: unstable")
-    axes[0, 0].set_ylabel("largest stable learning rate")
-    axes[0, 0].legend(frameon=True, fontsize="small", loc="lower left")
-    figure.tight_layout()
-    return figure
+    axes[0].plot([], [], "ko", label="run: stable")
+    axes[0].plot([], [], "kx", label="run: unstable")
+    axes[0].set_ylabel("largest stable learning rate")
+    axes[0].legend(frameon=True, fontsize="small", loc="lower left")
+    return finished(figure)
