@@ -15,15 +15,13 @@ from typing import Any
 
 import pandas as pd
 
-from dmlmc._internal.files import fill_between, markdown_table, write
 from dmlmc.allocation import plan
 from dmlmc.calibration.interval import Interval
 from dmlmc.experiments.comparison import ratio_to_reach
 from dmlmc.rates import Rates
 from dmlmc.schedule import DELAYED, MLMC, NAIVE
 
-ROOT = Path(__file__).parents[2]
-MARKERS = ("<!-- summary: begin, filled by python -m dmlmc.reproduce.summary --readme -->", "<!-- summary: end -->")
+DATA = Path(__file__).parents[2] / "figures" / "data"
 
 
 @dataclass(frozen=True)
@@ -221,28 +219,11 @@ def as_text(records: Sequence[dict[str, Any]]) -> str:
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
-def as_markdown(records: Sequence[dict[str, Any]]) -> str:
-    """The table for the README, each claim with its rule."""
-    rules = {claim.claim: claim.rule for claim in CLAIMS}
-    head, *rows = as_rows(records)
-    return markdown_table([(*head, "rule"), *((*row, rules[row[0]]) for row in rows)])
-
-
-def fill(text: str, records: Sequence[dict[str, Any]]) -> str:
-    """A text with the table between the two markers replaced."""
-    return fill_between(text, MARKERS, as_markdown(records))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: print the table, or with ``--readme`` put that of ``summary.json`` into the README."""
+    """The command line: print the table and the rules behind it."""
     parser = argparse.ArgumentParser("python -m dmlmc.reproduce.summary", description=__doc__)
-    parser.add_argument("--readme", action="store_true", help="fill the table in README.md from summary.json")
-    parser.add_argument("--data", type=Path, default=ROOT / "figures" / "data", help="where the notebooks saved theirs")
+    parser.add_argument("--data", type=Path, default=DATA, help="where the notebooks saved theirs")
     options = parser.parse_args(arguments)
-    if options.readme:
-        records = json.loads((options.data / "summary.json").read_text())
-        write(ROOT / "README.md", fill((ROOT / "README.md").read_text(), records))
-        return 0
     print(as_text(judge(options.data)), "\nA claim counts as reproduced when", sep="\n")
     for claim in CLAIMS:
         print(f"- {claim.claim}: {claim.rule}.")
