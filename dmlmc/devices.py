@@ -43,6 +43,16 @@ def one_device() -> Mesh:
     return Mesh(np.array(jax.local_devices()[:1]), (SEEDS,))
 
 
+def even_mesh(seeds: int) -> Mesh:
+    """A mesh of as many devices as share the seeds equally.
+
+    >>> dict(even_mesh(seeds=1).shape)
+    {'seeds': 1, 'samples': 1}
+    """
+    counts = range(1, jax.device_count() + 1)
+    return mesh(samples=1, seeds=max(count for count in counts if seeds % count == 0))
+
+
 def check_mesh(name: str, given: Any) -> Mesh:
     """The mesh, if its axes have names known here and if it has work for this process."""
     if not isinstance(given, Mesh):

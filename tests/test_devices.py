@@ -81,6 +81,11 @@ def test_seeds_that_do_not_divide_are_refused(eight):
     assert eight["3 seeds"].startswith("train: mesh must share the seeds equally, got 3 along 'seeds' for 8 seeds")
 
 
+def test_an_even_mesh_takes_as_many_devices_as_divide_the_seeds(eight):
+    taken = {"1": 1, "6": 6, "7": 7, "12": 6}
+    assert eight["even"] == {seeds: {"seeds": devices, "samples": 1} for seeds, devices in taken.items()}
+
+
 def test_two_processes_give_the_numbers_of_one_device(eight, two):
     _, (first, second), _ = two
     assert first == second

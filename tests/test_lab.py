@@ -32,7 +32,7 @@ STATUS = f"({NOTEBOOK}).sessionContext.session.kernel.status"
 CELLS = f"({NOTEBOOK}).content.model.toJSON().cells"
 SHOW = f"""(async () => {{
     const content = ({NOTEBOOK}).content;
-    const index = content.model.toJSON().cells.findIndex(cell => cell.source.includes('explorer.sliders'));
+    const index = content.model.toJSON().cells.findIndex(cell => cell.source.includes('draw.plan_explorer'));
     content.activeCellIndex = index;
     await content.scrollToItem(index, 'start');
 }})()"""

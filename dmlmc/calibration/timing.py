@@ -27,7 +27,7 @@ from dmlmc.devices import one_device
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import MultilevelLoss
 from dmlmc.rates import Rates
-from dmlmc.schedule import level_cost
+from dmlmc.schedule import DELAYED, MLMC, NAIVE, level_cost
 from dmlmc.training.program import Program
 
 
@@ -92,16 +92,16 @@ def method_seconds(
     """
     planned = plan(rates, max_level, level0_samples=level0_samples)
     estimators = {
-        "naive": naive(loss, max_level, planned.naive_samples()),
-        "MLMC": mlmc(loss, planned),
-        "delayed MLMC": delayed_mlmc(loss, planned),
+        NAIVE: naive(loss, max_level, planned.naive_samples()),
+        MLMC: mlmc(loss, planned),
+        DELAYED: delayed_mlmc(loss, planned),
         "level 0": naive(loss, 0, level0_samples),
     }
     cycle, top = math.lcm(*planned.periods), level_cost(max_level, rates.c)
     few = max(8, cycle // 64)  # enough for the clock, and not a whole cycle of the slowest
-    steps = {"naive": few, "MLMC": few, "delayed MLMC": cycle, "level 0": cycle}
+    steps = {NAIVE: few, MLMC: few, DELAYED: cycle, "level 0": cycle}
     found = step_seconds(estimators, params, steps, repeats=repeats)
-    spans = {"naive": top, "MLMC": top, "delayed MLMC": planned.mean_span(), "level 0": 1.0}
+    spans = {NAIVE: top, MLMC: top, DELAYED: planned.mean_span(), "level 0": 1.0}
     found = found.assign(predicted=pd.Series(spans) * found.seconds["level 0"], max_level=max_level)
     return found.rename_axis("method").reset_index()
 

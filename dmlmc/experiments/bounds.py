@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -18,29 +19,12 @@ from dmlmc._internal.checks import integer
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import QuadraticLoss
 from dmlmc.rates import Rates
-from dmlmc.schedule import Plan
-from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee
-from dmlmc.theory.quadratic import LinearModel, delayed_model, exact_moments, naive_model
+from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE
+from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, guaranteed_step_size
+from dmlmc.theory.quadratic import delayed_model, exact_moments, linear_model
 from dmlmc.theory.staleness import safe_step_size
-from dmlmc.theory.theorem import METHODS, Problem, largest_step_size
+from dmlmc.theory.theorem import Problem
 from dmlmc.training.step import sgd_step, start_run
-
-
-class SignedQuadraticLoss(QuadraticLoss):
-    """A ``QuadraticLoss`` whose level l curves by ``signs[l] 2^(-d l) L``: Assumption 3 bounds the size alone.
-
-    >>> SignedQuadraticLoss(1, 1.0, 1.0, Rates(1.8, 1.0, 1.0), signs=(0.0, 1.0)).curvature(1)
-    0.5
-    """
-
-    signs: tuple[float, ...]
-
-    def __init__(self, dimension, L, M, rates, signs: Sequence[float]):
-        super().__init__(dimension, L, M, rates)
-        self.signs = tuple(signs)
-
-    def curvature(self, level: int) -> float:
-        return self.L * sum(sign * 2.0 ** (-self.rates.d * k) for k, sign in enumerate(self.signs[: level + 1]))
 
 
 def measured_run(
@@ -71,18 +55,10 @@ def quadratic_setup(problem: Problem, method: str, samples: int, dimension: int 
     """Estimator, exact gradient, start and linear model of a method on the quadratic loss of a problem."""
     loss = QuadraticLoss(dimension, problem.L, problem.M, problem.rates)
     level, plan = problem.max_level, problem.plan(samples)
-    estimators = {"naive": lambda: naive(loss, level, samples), "MLMC": lambda: mlmc(loss, plan)}
+    estimators = {NAIVE: lambda: naive(loss, level, samples), MLMC: lambda: mlmc(loss, plan)}
     estimator = estimators.get(method, lambda: delayed_mlmc(loss, plan))()
     start = jnp.full(dimension, math.sqrt(2 * problem.gap / loss.curvature(level) / dimension))
     return estimator, lambda params: loss.curvature(level) * params, start, linear_model(problem, method, samples)
-
-
-def linear_model(problem: Problem, method: str, samples: int) -> LinearModel:
-    """The linear model of a method on the quadratic loss of a problem."""
-    if method == "naive":
-        return naive_model(problem, samples)
-    plan = problem.plan(samples)
-    return delayed_model(problem, plan.without_delay() if method == "MLMC" else plan)
 
 
 def bound_check(problem: Problem, samples: int, step_counts: Sequence[int], seeds: int) -> pd.DataFrame:
@@ -95,7 +71,7 @@ def bound_check(problem: Problem, samples: int, step_counts: Sequence[int], seed
         estimator, gradient, start, model = quadratic_setup(problem, method, samples)
         names = [name for name in GUARANTEES if name in (method, f"{method}, sharper")]
         cases = list(itertools.product(names, step_counts))
-        sizes = [admissible_step_size(problem, name, samples, steps) for name, steps in cases]
+        sizes = [guaranteed_step_size(problem, name, samples, steps) for name, steps in cases]
         squares, _ = measured_run(estimator, gradient, start, sizes, max(step_counts), jr.split(jr.key(1), seeds))
         exact, _ = exact_moments(model, problem.gap, sizes, max(step_counts))
         for row, (name, steps) in enumerate(cases):
@@ -114,8 +90,8 @@ def exact_check(problems: Sequence[Problem], samples: Sequence[int], step_counts
     """The same without runs: exact averages beside the bounds, for every problem, batch and number of steps."""
     rows = []
     for problem, size, steps, name in itertools.product(problems, samples, step_counts, GUARANTEES):
-        model = linear_model(problem, "delayed MLMC" if name == SHARPER else name, size)
-        step_size = admissible_step_size(problem, name, size, steps)
+        model = linear_model(problem, DELAYED if name == SHARPER else name, size)
+        step_size = guaranteed_step_size(problem, name, size, steps)
         exact = exact_moments(model, problem.gap, step_size, steps)[0].mean()
         found = guarantee(problem, name, size)(steps).total
         rows.append(
@@ -125,20 +101,13 @@ def exact_check(problems: Sequence[Problem], samples: Sequence[int], step_counts
     return pd.DataFrame(rows)
 
 
-def admissible_step_size(problem: Problem, name: str, samples: float, steps: int) -> float:
-    """The largest step size that a guarantee admits."""
-    if name == SHARPER:
-        return safe_step_size(problem, problem.plan(samples))
-    return largest_step_size(problem, name, steps)
-
-
 def span_to_reach(problem: Problem, method: str, step_size: float, target: float, most: int = 100_000) -> float:
     """Mean span per step times the fewest steps T for which the mean of ``|grad F|^2`` over t < T is at most target.
 
     On the quadratic loss, exactly, without noise. NaN where ``most`` steps are not enough.
     """
     plan = problem.plan(1e15)
-    plan = plan if method == "delayed MLMC" else plan.without_delay()
+    plan = plan if method == DELAYED else plan.without_delay()
     steps = 64
     while steps <= most:
         squares, _ = exact_moments(delayed_model(problem, plan), problem.gap, step_size, steps)
@@ -153,34 +122,10 @@ def trade_by_experiment(problem: Problem, max_levels: Sequence[int], targets: Se
     """Span of MLMC over span of delayed MLMC for the same accuracy reached, each at its safe step: ``ratio``."""
     rows = []
     for level, target in itertools.product(max_levels, targets):
-        here = Problem(problem.L, problem.M, problem.rates, level, problem.gap)
-        plain = span_to_reach(here, "MLMC", 1 / here.L_prime, target)
-        delayed = span_to_reach(here, "delayed MLMC", safe_step_size(here, here.plan(1e15)), target)
+        here = replace(problem, max_level=level)
+        plain = span_to_reach(here, MLMC, 1 / here.L_prime, target)
+        delayed = span_to_reach(here, DELAYED, safe_step_size(here, here.plan(1e15)), target)
         rows.append({"max_level": level, "target": target, "ratio": plain / delayed})
-    return pd.DataFrame(rows)
-
-
-def measured_stability(
-    problem: Problem, plans: dict[float, Plan], step_sizes, signs: Sequence[float], steps: int
-) -> pd.DataFrame:
-    """Runs of delayed MLMC on a signed quadratic loss: does ``|grad F|^2`` end above its start?
-
-    ``plans`` maps the exponent d' of the periods to the plan. A run is unstable if its last squared gradient exceeds
-    ten times the first, or is not finite.
-    """
-    loss = SignedQuadraticLoss(2, problem.L, 1e-6 * problem.M, problem.rates, signs)
-    rows = []
-
-    def gradient(params):
-        return loss.curvature(problem.max_level) * params
-
-    for exponent, plan in plans.items():
-        estimator = delayed_mlmc(loss, plan)
-        squares, _ = measured_run(estimator, gradient, jnp.ones(2), step_sizes, steps, jr.key(0)[None])
-        grown = ~(squares[:, 0, -1] <= 10 * squares[:, 0, 0])
-        rows += [
-            {"exponent": exponent, "step_size": a, "unstable": bool(u)} for a, u in zip(step_sizes, grown, strict=True)
-        ]
     return pd.DataFrame(rows)
 
 
@@ -196,31 +141,3 @@ def estimated_constants(table: pd.DataFrame, rates: Rates) -> tuple[float, float
     L = np.max(table.smoothness * 2.0 ** (rates.d * table.level))
     M = np.max(table.variance * 2.0 ** (rates.b * table.level))
     return float(L), float(M)
-
-
-def losses_after(
-    estimator: GradientEstimator,
-    validation: Callable[[Any], Array],
-    params: Any,
-    step_sizes: Sequence[float],
-    steps: int,
-    key: Array,
-) -> pd.DataFrame:
-    """The validation loss after ``steps`` steps of plain SGD at each step size, all with the same noise.
-
-    A run that left the range of numbers has an infinite loss. The columns are ``step_size, loss``.
-    """
-    steps = integer("losses_after: steps", steps, minimum=0)
-    trainable, static = eqx.partition(params, eqx.is_inexact_array)
-
-    def run(size):
-        def sgd_step(step, carry):
-            trainable, state = carry
-            used, state = estimator.estimate(eqx.combine(trainable, static), state, step, key)
-            return jax.tree.map(lambda leaf, slope: leaf - size.astype(leaf.dtype) * slope, trainable, used), state
-
-        last, _ = jax.lax.fori_loop(0, steps, sgd_step, (trainable, estimator.init(params)))
-        return validation(eqx.combine(last, static))
-
-    losses = np.asarray(jax.jit(jax.vmap(run))(jnp.asarray(step_sizes)), dtype=float)
-    return pd.DataFrame({"step_size": step_sizes, "loss": np.where(np.isfinite(losses), losses, np.inf)})

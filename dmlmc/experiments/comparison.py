@@ -1,23 +1,19 @@
 """Train by several methods from the same starts, and compare what each pays to reach the same loss."""
 
-import json
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import optax
 import pandas as pd
 from jax import Array
 from jax.sharding import Mesh
 
-from dmlmc import devices
 from dmlmc._internal.checks import positive
-from dmlmc._internal.files import write
 from dmlmc.calibration.interval import Interval, mean_interval
 from dmlmc.estimators import GradientEstimator
+from dmlmc.schedule import DELAYED, MLMC
 from dmlmc.training.loop import train
 
 
@@ -55,16 +51,6 @@ def compare(
     return trained, pd.concat(records, ignore_index=True)
 
 
-def even_mesh(seeds: int) -> Mesh:
-    """As many devices as share the seeds equally.
-
-    >>> dict(even_mesh(seeds=1).shape)
-    {'seeds': 1, 'samples': 1}
-    """
-    counts = range(1, jax.device_count() + 1)
-    return devices.mesh(samples=1, seeds=max(count for count in counts if seeds % count == 0))
-
-
 def cost_to_reach(record: pd.DataFrame, target: float, cost: str) -> pd.Series:
     """The cumulative cost (``"span"``, ``"work"``, ``"step"`` or ``"seconds"``) at which each run first meets a loss.
 
@@ -95,7 +81,7 @@ def cost_to_reach(record: pd.DataFrame, target: float, cost: str) -> pd.Series:
 
 
 def ratio_to_reach(
-    record: pd.DataFrame, target: float, cost: str, *, over: str = "MLMC", under: str = "delayed MLMC"
+    record: pd.DataFrame, target: float, cost: str, *, over: str = MLMC, under: str = DELAYED
 ) -> Interval:
     """How many times the cost of ``under`` does ``over`` pay for a loss: mean over seeds, paired, with a t-interval."""
     needed = cost_to_reach(record, target, cost)
@@ -142,10 +128,3 @@ def comparison_table(summary: dict[str, Any]) -> pd.DataFrame:
             row[f"{cost} ratio"] = "{mean:.3g} [{low:.3g}, {high:.3g}]".format(**target[f"{cost}_ratio"])
         rows.append(row)
     return pd.DataFrame(rows).set_index("loss")
-
-
-def save_results(directory: Any, name: str, record: pd.DataFrame, summary: dict[str, Any]) -> None:
-    """Write ``data/name.json`` (the summary) and ``data/name_curves.csv`` (the record) below a directory."""
-    data = Path(directory) / "data"
-    write(data / f"{name}_curves.csv", record.to_csv(index=False, float_format="%.6g"))
-    write(data / f"{name}.json", json.dumps(summary, indent=1) + "\n")

@@ -7,7 +7,6 @@ network H and the price p0. Interest rates are zero, so the least loss is that o
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -51,20 +50,18 @@ def black_scholes_params(market: Market | None = None) -> HedgingParams:
     return HedgingParams(BlackScholesHedge(market), jnp.array(black_scholes_price(market), float))
 
 
-def initial_params(key: Array, market: Market | None = None, *, width: int = 32, depth: int = 2) -> HedgingParams:
-    """A fresh network with SiLU layers and a sigmoid at its end, and p0 at the expected payoff.
+def initial_params(key: Array, market: Market | None = None) -> HedgingParams:
+    """A fresh network with two SiLU layers of 32 and a sigmoid at its end, and p0 at the expected payoff.
 
     >>> params = initial_params(jax.random.key(0))
     >>> params.network(jnp.array([0.0, 1.0])).shape, round(float(params.price), 4)
     ((), 0.9589)
     """
-    network = eqx.nn.MLP(2, "scalar", width, depth, jax.nn.silu, jax.nn.sigmoid, key=key)
+    network = eqx.nn.MLP(2, "scalar", 32, 2, jax.nn.silu, jax.nn.sigmoid, key=key)
     return HedgingParams(network, jnp.array(expected_payoff(market or Market()), float))
 
 
-def hedging_loss(
-    market: Market | None = None, coarsest_steps: int = 10, *, printed_drift: bool = False, dtype: Any = float
-) -> SDELoss:
+def hedging_loss(market: Market | None = None, coarsest_steps: int = 10, *, printed_drift: bool = False) -> SDELoss:
     """The loss as any other SDE's: Milstein for the state (S, V), step by step.
 
     ``printed_drift=True`` takes the SDE as the paper prints it, ``dS = mu dt + sigma S dW``; its experiment, like the
@@ -90,7 +87,7 @@ def hedging_loss(
     def terminal(y, params):
         return _shortfall(market, y[0], y[1], params)
 
-    start = jnp.array([market.spot, 0.0], dtype)
+    start = jnp.array([market.spot, 0.0], float)
     return SDELoss(drift, diffusion, terminal, start, market.maturity, coarsest_steps, noise_dim=1)
 
 
@@ -111,26 +108,18 @@ class FastHedgingLoss(MultilevelLoss):
     market: Market
     coarsest_steps: int
     rows: int
-    dtype: Any
     correction: Array
 
     def __init__(
-        self,
-        market: Market | None = None,
-        coarsest_steps: int = 10,
-        *,
-        euler: bool = False,
-        rows: int = 4096,
-        dtype: Any = float,
+        self, market: Market | None = None, coarsest_steps: int = 10, *, euler: bool = False, rows: int = 4096
     ):
         self.market = market or Market()
         self.coarsest_steps = integer("FastHedgingLoss: coarsest_steps", coarsest_steps, minimum=1)
         self.rows = integer("FastHedgingLoss: rows", rows, minimum=1)
-        self.dtype = jnp.zeros((), dtype).dtype
-        self.correction = jnp.array(not euler, self.dtype)  # an array, so that both schemes share a compiled program
+        self.correction = jnp.array(not euler, float)  # an array, so that both schemes share a compiled program
 
     def sample(self, key: Array, level: int) -> Array:
-        return brownian.increments(key, self.coarsest_steps * 2**level, self.market.maturity, 1, self.dtype)
+        return brownian.increments(key, self.coarsest_steps * 2**level, self.market.maturity, 1, self.correction.dtype)
 
     def coarsen(self, noise: Array) -> Array:
         return brownian.coarsen(noise)

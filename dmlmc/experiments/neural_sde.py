@@ -31,15 +31,15 @@ class NeuralSDE(eqx.Module):
         return jax.nn.softplus(self.diffusion_network(x))
 
 
-def initial_sde(key: Array, width: int = 16, depth: int = 1) -> NeuralSDE:
-    """Fresh networks with smooth layers: b near 2 needs derivatives of the diffusion.
+def initial_sde(key: Array, width: int = 16) -> NeuralSDE:
+    """Fresh networks with one smooth layer: b near 2 needs derivatives of the diffusion.
 
     >>> sde = initial_sde(jr.key(0))
     >>> sde.drift(jnp.array(0.5)).shape, bool(sde.diffusion(jnp.array(0.5)) > 0)
     ((), True)
     """
     keys = jr.split(key)
-    return NeuralSDE(*(eqx.nn.MLP("scalar", "scalar", width, depth, jnp.tanh, key=key) for key in keys))
+    return NeuralSDE(*(eqx.nn.MLP("scalar", "scalar", width, 1, jnp.tanh, key=key) for key in keys))
 
 
 class DoubleWell(eqx.Module):

@@ -1,10 +1,13 @@
-"""Heavy-ball momentum and stale gradients on a quadratic loss: the exact limit of stability, and runs on either side.
+"""Which step sizes are stable on quadratic losses: tables of exact limits, beside runs on either side of them.
 
-Without delay momentum m raises the largest stable learning rate, from 2 to 2 (1 + m) over the curvature. A gradient
-that is reused for many steps is another matter: it is added up, each step acts like 1 / (1 - m) of them, and before its
-next refresh nothing corrects that. The limit falls in that proportion.
+First plain SGD with periods that are longer than d allows, then heavy-ball momentum. Without delay momentum m raises
+the largest stable learning rate, from 2 to 2 (1 + m) over the curvature. A gradient that is reused for many steps is
+another matter: it is added up, each step acts like 1 / (1 - m) of them, and before its next refresh nothing corrects
+that. The limit falls in that proportion.
 """
 
+import itertools
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -16,23 +19,130 @@ import pandas as pd
 
 from dmlmc.allocation import plan
 from dmlmc.estimators import delayed_mlmc
-from dmlmc.experiments.bounds import SignedQuadraticLoss
+from dmlmc.experiments.bounds import measured_run
 from dmlmc.experiments.sweeps import sweep
+from dmlmc.losses import QuadraticLoss
 from dmlmc.rates import Rates
-from dmlmc.theory.quadratic import LinearModel, growth_factor, largest_stable_step
+from dmlmc.schedule import DELAYED, Plan
+from dmlmc.theory.quadratic import LinearModel, delayed_model, growth_factor, quadratic_curvatures, stability_limit
+from dmlmc.theory.staleness import safe_step_size
+from dmlmc.theory.theorem import Problem, theorem_step_size
 
 
-def stability_limits(fresh: float, periods: Sequence[int], momenta: Sequence[float]) -> pd.DataFrame:
+class SignedQuadraticLoss(QuadraticLoss):
+    """A ``QuadraticLoss`` whose level l curves by ``signs[l] 2^(-d l) L``: Assumption 3 bounds the size alone.
+
+    >>> SignedQuadraticLoss(1, 1.0, 1.0, Rates(1.8, 1.0, 1.0), signs=(0.0, 1.0)).curvature(1)
+    0.5
+    """
+
+    signs: tuple[float, ...]
+
+    def __init__(self, dimension, L, M, rates, signs: Sequence[float]):
+        super().__init__(dimension, L, M, rates)
+        self.signs = tuple(signs)
+
+    def curvature(self, level: int) -> float:
+        return self.L * sum(sign * 2.0 ** (-self.rates.d * k) for k, sign in enumerate(self.signs[: level + 1]))
+
+
+def power_plan(problem: Problem, exponent: float) -> Plan:
+    """One sample per level and periods ``2^(d' l)``, d' the exponent, rounded to powers of two so that they nest.
+
+    >>> from dmlmc import Rates
+    >>> power_plan(Problem(1.0, 1.0, Rates(1.8, 1.0, 1.0), 3, 1.0), 1.5).periods
+    (1, 4, 8, 32)
+    """
+    levels = range(problem.max_level + 1)
+    periods = [2 ** math.floor(exponent * level + 0.5) for level in levels]
+    return plan(problem.rates, problem.max_level, samples=[1] * len(levels), periods=periods)
+
+
+def sign_patterns(problem: Problem, periods: Sequence[int]) -> list[LinearModel]:
+    """Every quadratic whose levels curve by plus, minus or zero times ``2^(-d l) L`` and whose sum curves upwards.
+
+    Assumption 3 allows all of them: it bounds sizes, not signs.
+    """
+    curvatures = np.array(quadratic_curvatures(problem))
+    patterns = np.array(list(itertools.product((-1.0, 0.0, 1.0), repeat=len(curvatures)))) * curvatures
+    noise = (1.0,) * len(curvatures)
+    return [LinearModel(tuple(row), noise, tuple(periods)) for row in patterns if row.sum() > 1e-9]
+
+
+def growth_map(problem: Problem, exponents: Sequence[float], step_sizes, *, worst: bool) -> pd.DataFrame:
+    """Growth per step for each exponent d' and step size: of ``QuadraticLoss``, or of the worst sign pattern."""
+    frames = []
+    for exponent in exponents:
+        periods = power_plan(problem, exponent).periods
+        plain = LinearModel(quadratic_curvatures(problem), (1.0,) * len(periods), periods)
+        models = sign_patterns(problem, periods) if worst else [plain]
+        growth = np.max([growth_factor(model, step_sizes) for model in models], axis=0)
+        frames.append(pd.DataFrame({"exponent": exponent, "step_size": step_sizes, "growth": growth}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def safe_lines(problem: Problem, exponents: Sequence[float], steps: int) -> pd.DataFrame:
+    """The step sizes that theory calls safe: the sharper one for any d', the paper's where d' is at most d."""
+    rows = []
+    for exponent in exponents:
+        paper = theorem_step_size(problem, DELAYED, steps) if exponent <= problem.rates.d else math.nan
+        safe = safe_step_size(problem, power_plan(problem, exponent))
+        rows.append({"exponent": exponent, "safe, sharper bound": safe, f"safe, paper (T = {steps})": paper})
+    return pd.DataFrame(rows)
+
+
+def step_size_ladder(problem: Problem, samples: float, steps: int) -> dict[str, float]:
+    """Step sizes for delayed MLMC from the most careful to the largest stable one, and the stable one of MLMC.
+
+    >>> from dmlmc import Rates
+    >>> ladder = step_size_ladder(Problem(1.0, 1.0, Rates(1.8, 1.0, 1.0), 6, 1.0), samples=1000, steps=4000)
+    >>> {name: float(f"{size:.3g}") for name, size in ladder.items()}
+    {'paper': 0.000662, 'sharper': 0.122, 'stable, delayed MLMC': 2.0, 'stable, MLMC': 1.01}
+    """
+    planned = problem.plan(samples)
+    return {
+        "paper": theorem_step_size(problem, DELAYED, steps),
+        "sharper": safe_step_size(problem, planned),
+        "stable, delayed MLMC": stability_limit(delayed_model(problem, planned), points=60),
+        "stable, MLMC": stability_limit(delayed_model(problem, planned.without_delay()), points=60),
+    }
+
+
+def measured_stability(
+    problem: Problem, plans: dict[float, Plan], step_sizes, signs: Sequence[float], steps: int
+) -> pd.DataFrame:
+    """Runs of delayed MLMC on a signed quadratic loss: does ``|grad F|^2`` end above its start?
+
+    ``plans`` maps the exponent d' of the periods to the plan. A run is unstable if its last squared gradient exceeds
+    ten times the first, or is not finite.
+    """
+    loss = SignedQuadraticLoss(2, problem.L, 1e-6 * problem.M, problem.rates, signs)
+    rows = []
+
+    def gradient(params):
+        return loss.curvature(problem.max_level) * params
+
+    for exponent, planned in plans.items():
+        estimator = delayed_mlmc(loss, planned)
+        squares, _ = measured_run(estimator, gradient, jnp.ones(2), step_sizes, steps, jr.key(0)[None])
+        grown = ~(squares[:, 0, -1] <= 10 * squares[:, 0, 0])
+        rows += [
+            {"exponent": exponent, "step_size": a, "unstable": bool(u)} for a, u in zip(step_sizes, grown, strict=True)
+        ]
+    return pd.DataFrame(rows)
+
+
+def momentum_limits_table(fresh: float, periods: Sequence[int], momenta: Sequence[float]) -> pd.DataFrame:
     """The largest stable learning rate for each period of a stale level of curvature 1 and each momentum.
 
     ``fresh`` is the curvature of a level that is refreshed at every step. The columns are ``period, momentum, limit``.
 
-    >>> stability_limits(0.0, [1, 4], [0.0, 0.5]).limit.round(3).tolist()
+    >>> momentum_limits_table(0.0, [1, 4], [0.0, 0.5]).limit.round(3).tolist()
     [2.0, 3.0, 0.5, 0.447]
     """
     return pd.DataFrame(
         [
-            {"period": period, "momentum": m, "limit": largest_stable_step(_model(fresh, period), m, points=100)}
+            {"period": period, "momentum": m, "limit": stability_limit(_two_levels(fresh, period), m, points=100)}
             for period in periods
             for m in momenta
         ]
@@ -69,16 +179,16 @@ def runs_near_limits(
         found["learning_rate"] = ends.learning_rate
         found["unstable"] = ~(ends.loss < record[record.step == 0].loss.to_numpy())
         pairs = zip(found.learning_rate, found.momentum, strict=True)
-        found["growth"] = [float(growth_factor(_model(fresh, int(str(period))), rate, m)) for rate, m in pairs]
+        found["growth"] = [float(growth_factor(_two_levels(fresh, int(str(period))), rate, m)) for rate, m in pairs]
         frames.append(found)
     return pd.concat(frames, ignore_index=True)
-
-
-def _model(fresh: float, period: int) -> LinearModel:
-    return LinearModel((fresh, 1.0), (1.0, 1.0), (1, period))
 
 
 def worst_drop(limits: pd.DataFrame) -> float:
     """By how much momentum lowers the limit at most: the largest ratio of the limit without to that with it."""
     without = limits[limits.momentum == 0.0].set_index("period").limit
     return float(np.max(without.loc[limits.period].to_numpy() / limits.limit))
+
+
+def _two_levels(fresh: float, period: int) -> LinearModel:
+    return LinearModel((fresh, 1.0), (1.0, 1.0), (1, period))

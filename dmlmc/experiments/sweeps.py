@@ -14,9 +14,10 @@ from jaxtyping import Array, Int
 
 from dmlmc._internal.checks import integer, positive
 from dmlmc.calibration.interval import mean_interval
+from dmlmc.devices import even_mesh
 from dmlmc.estimators import GradientEstimator
-from dmlmc.experiments.comparison import common_targets, even_mesh, in_json, ratio_to_reach
-from dmlmc.schedule import cumulative
+from dmlmc.experiments.comparison import common_targets, in_json, ratio_to_reach
+from dmlmc.schedule import DELAYED, MLMC, cumulative
 from dmlmc.training.step import sgd_steps, start_run
 
 Optimisers = Mapping[str, tuple[Callable[..., optax.GradientTransformation], Sequence[float]]]
@@ -154,7 +155,7 @@ def span_ratios(record: pd.DataFrame) -> dict[str, dict[str, float]]:
 
     The record is that of one optimiser and learning rate. Empty if no loss is passed by all runs.
     """
-    pair = record[record.method.isin(["MLMC", "delayed MLMC"])]
+    pair = record[record.method.isin([MLMC, DELAYED])]
     try:
         targets = common_targets(pair)
     except ValueError:

@@ -15,14 +15,13 @@ from typing import Any
 
 import pandas as pd
 
-from dmlmc._internal.files import fill_between, markdown_table, write
 from dmlmc.allocation import plan
 from dmlmc.calibration.interval import Interval, Range
 from dmlmc.experiments.comparison import ratio_to_reach
 from dmlmc.rates import Rates
+from dmlmc.schedule import DELAYED, MLMC, NAIVE
 
-ROOT = Path(__file__).parents[2]
-MARKERS = ("<!-- summary: begin, filled by python -m dmlmc.reproduce.summary --readme -->", "<!-- summary: end -->")
+DATA = Path(__file__).parents[2] / "figures" / "data"
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,8 @@ def counted_span(directory: Path) -> Interval:
 
 def bound_over_truth(directory: Path) -> Range:
     """The theorem for delayed MLMC against exact averages: median, least and largest ratio over all settings."""
-    settings = pd.read_csv(directory / "theorem_curves.csv").query("guarantee == 'delayed MLMC'")
+    settings = pd.read_csv(directory / "theorem_curves.csv")
+    settings = settings[settings.guarantee == DELAYED]
     ratios = settings.bound / settings.exact
     return Range(float(ratios.median()), float(ratios.min()), float(ratios.max()))
 
@@ -129,7 +129,7 @@ CLAIMS = (
         "span to equal loss, MLMC over delayed MLMC",
         "16 by counting",
         "03_deep_hedging",
-        ratio("span", "MLMC", "delayed MLMC"),
+        ratio("span", MLMC, DELAYED),
         "the interval, over four target losses, lies above 14.4: stale gradients cost at most a tenth (our margin)",
         lambda times: times.low > 0.9 * 16,
     ),
@@ -137,7 +137,7 @@ CLAIMS = (
         "span to equal loss, naive over delayed MLMC",
         "above 1",
         "03_deep_hedging",
-        ratio("span", "naive", "delayed MLMC"),
+        ratio("span", NAIVE, DELAYED),
         "the interval lies above 1",
         lambda times: times.low > 1,
     ),
@@ -145,7 +145,7 @@ CLAIMS = (
         "work to equal loss, MLMC over delayed MLMC",
         "slightly above 1",
         "03_deep_hedging",
-        ratio("work", "MLMC", "delayed MLMC"),
+        ratio("work", MLMC, DELAYED),
         "the interval lies above 1",
         lambda times: times.low > 1,
     ),
@@ -220,28 +220,11 @@ def as_text(records: Sequence[dict[str, Any]]) -> str:
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
-def as_markdown(records: Sequence[dict[str, Any]]) -> str:
-    """The table for the README, each claim with its rule."""
-    rules = {claim.claim: claim.rule for claim in CLAIMS}
-    head, *rows = as_rows(records)
-    return markdown_table([(*head, "rule"), *((*row, rules[row[0]]) for row in rows)])
-
-
-def fill(text: str, records: Sequence[dict[str, Any]]) -> str:
-    """A text with the table between the two markers replaced."""
-    return fill_between(text, MARKERS, as_markdown(records))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: print the table, or with ``--readme`` put that of ``summary.json`` into the README."""
+    """The command line: print the table and the rules behind it."""
     parser = argparse.ArgumentParser("python -m dmlmc.reproduce.summary", description=__doc__)
-    parser.add_argument("--readme", action="store_true", help="fill the table in README.md from summary.json")
-    parser.add_argument("--data", type=Path, default=ROOT / "figures" / "data", help="where the notebooks saved theirs")
+    parser.add_argument("--data", type=Path, default=DATA, help="where the notebooks saved theirs")
     options = parser.parse_args(arguments)
-    if options.readme:
-        records = json.loads((options.data / "summary.json").read_text())
-        write(ROOT / "README.md", fill((ROOT / "README.md").read_text(), records))
-        return 0
     print(as_text(judge(options.data)), "\nA claim counts as reproduced when", sep="\n")
     for claim in CLAIMS:
         print(f"- {claim.claim}: {claim.rule}.")

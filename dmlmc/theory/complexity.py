@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from dmlmc._internal.checks import positive
-from dmlmc.schedule import level_cost
-from dmlmc.theory.quadratic import delayed_model, exact_moments, naive_model
+from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, level_cost
+from dmlmc.theory.quadratic import exact_moments, linear_model
 from dmlmc.theory.staleness import safe_step_size, sharper_bound
-from dmlmc.theory.theorem import METHODS, Bound, Problem, bound, check_method
+from dmlmc.theory.theorem import Bound, Problem, bound, check_method, theorem_step_size
 
-SHARPER = "delayed MLMC, sharper"  # delayed MLMC by dmlmc.staleness instead of the paper's theorem
+SHARPER = f"{DELAYED}, sharper"  # delayed MLMC by dmlmc.theory.staleness instead of the paper's theorem
 GUARANTEES = (*METHODS, SHARPER)
 
 
@@ -23,6 +24,13 @@ def guarantee(problem: Problem, name: str, samples: float) -> Callable[[int], Bo
         return lambda steps: sharper_bound(problem, plan, steps)
     check_method("guarantee", name)
     return lambda steps: bound(problem, name, samples, steps)
+
+
+def guaranteed_step_size(problem: Problem, name: str, samples: float, steps: int) -> float:
+    """The largest step size that a guarantee admits, by its name: ``theorem_step_size`` or ``safe_step_size``."""
+    if name == SHARPER:
+        return safe_step_size(problem, problem.plan(samples))
+    return theorem_step_size(problem, name, steps)
 
 
 def steps_needed(problem: Problem, name: str, samples: float, target: float) -> int:
@@ -39,7 +47,7 @@ def steps_needed(problem: Problem, name: str, samples: float, target: float) -> 
     noise, high = bound_after(1).noise, 1
     if noise >= target:
         # Rounding up N_l makes the plan's own variance fall unevenly; M' falls as 1 / N and stays above it.
-        promised = 2 * problem.variance("MLMC", samples) if name == SHARPER else noise
+        promised = 2 * problem.variance(MLMC, samples) if name == SHARPER else noise
         raise ValueError(
             f"steps_needed: target must exceed the noise in the bound, {noise:.4g} at N = {samples:g}, got {target}; "
             f"N above {samples * promised / target:.4g} would do."
@@ -55,17 +63,17 @@ def steps_needed(problem: Problem, name: str, samples: float, target: float) -> 
 
 def span_per_step(problem: Problem, name: str) -> float:
     """Mean span of a step, counted: one path at l_max for naive and MLMC, that of the periods for delayed MLMC."""
-    if name in ("naive", "MLMC"):
+    if name in (NAIVE, MLMC):
         return level_cost(problem.max_level, problem.rates.c)
     return problem.plan(1.0).mean_span()
 
 
 def work_per_step(problem: Problem, name: str, samples: float) -> float:
     """Mean work of a step, counted; the naive batch has N paths."""
-    if name == "naive":
+    if name == NAIVE:
         return math.ceil(samples) * level_cost(problem.max_level, problem.rates.c)
     plan = problem.plan(samples)
-    return (plan.without_delay() if name == "MLMC" else plan).mean_work()
+    return (plan.without_delay() if name == MLMC else plan).mean_work()
 
 
 def span_needed(problem: Problem, name: str, samples: float, target: float) -> float:
@@ -80,22 +88,22 @@ def trade_map(problem: Problem, max_levels, targets) -> pd.DataFrame:
     """
     rows = []
     for level in max_levels:
-        here = Problem(problem.L, problem.M, problem.rates, level, problem.gap)
+        here = replace(problem, max_level=level)
         for target in targets:
-            spans = {name: span_needed(here, name, 1e15, target) for name in ("MLMC", "delayed MLMC", SHARPER)}
-            steps = steps_needed(here, "delayed MLMC", 1e15, target)
-            row = {"max_level": level, "target": target, "steps": steps, "paper": spans["MLMC"] / spans["delayed MLMC"]}
-            rows.append(row | {"sharper": spans["MLMC"] / spans[SHARPER]})
+            spans = {name: span_needed(here, name, 1e15, target) for name in (MLMC, DELAYED, SHARPER)}
+            steps = steps_needed(here, DELAYED, 1e15, target)
+            row = {"max_level": level, "target": target, "steps": steps, "paper": spans[MLMC] / spans[DELAYED]}
+            rows.append(row | {"sharper": spans[MLMC] / spans[SHARPER]})
     return pd.DataFrame(rows)
 
 
 def table_1_symbols() -> pd.DataFrame:
-    """Table 1 in symbols, with the row that ``dmlmc.staleness`` adds and the naive rate without its l_max."""
+    """Table 1 in symbols, with the row that ``dmlmc.theory.staleness`` adds and the naive rate without its l_max."""
     delayed_work = "N T + T sum 2^((c-d) l)"
     rows = {
-        "naive": ("1/T + M/N", "1/T + (M/N) l_max", "N T 2^(c l_max)", "T 2^(c l_max)"),
-        "MLMC": ("1/T + M/N", "1/T + M/N", "N T + T 2^(c l_max)", "T 2^(c l_max)"),
-        "delayed MLMC": ("", "(log T / T + M/N) l_max", delayed_work, "T sum 2^((c-d) l)"),
+        NAIVE: ("1/T + M/N", "1/T + (M/N) l_max", "N T 2^(c l_max)", "T 2^(c l_max)"),
+        MLMC: ("1/T + M/N", "1/T + M/N", "N T + T 2^(c l_max)", "T 2^(c l_max)"),
+        DELAYED: ("", "(log T / T + M/N) l_max", delayed_work, "T sum 2^((c-d) l)"),
         SHARPER: ("l_max / T + M/N", "", delayed_work, "T sum 2^((c-d) l)"),
     }
     return pd.DataFrame.from_dict(rows, orient="index", columns=["rate, sharper", "rate, paper", "work", "span"])
@@ -126,25 +134,20 @@ def growth(problem: Problem, samples: int) -> pd.DataFrame:
     """
     powers, levels, sizes = 2 ** np.arange(6, 12), range(2, 7), [2**power for power in range(10, 17)]
     longest = int(max(powers))
-    per_level = [Problem(problem.L, problem.M, problem.rates, level, problem.gap) for level in levels]
+    per_level = [replace(problem, max_level=level) for level in levels]
     rows = []
     for method in METHODS:
-        c, delayed = problem.rates.c, max(problem.rates.c - problem.rates.d, 0.0)
+        c = problem.rates.c
+        per_level_span = max(c - problem.rates.d, 0.0) if method == DELAYED else c
         work, span = (_cumulative(problem, method, samples, cost, longest) for cost in ("work", "span"))
         start = np.cumsum(_squares(problem, method, 1e15, longest)) / np.arange(1, longest + 1)
         top = 2.0 ** np.array(levels)
         series = [
             ("work", "T", 1.0, powers, work[powers]),
             ("work", "N", 1.0, sizes, [work_per_step(problem, method, size) for size in sizes]),
-            ("work", "2^l_max", c * (method == "naive"), top, [work_per_step(p, method, samples) for p in per_level]),
+            ("work", "2^l_max", c * (method == NAIVE), top, [work_per_step(p, method, samples) for p in per_level]),
             ("span", "T", 1.0, powers, span[powers]),
-            (
-                "span",
-                "2^l_max",
-                delayed if method == "delayed MLMC" else c,
-                top,
-                [span_per_step(p, method) for p in per_level],
-            ),
+            ("span", "2^l_max", per_level_span, top, [span_per_step(p, method) for p in per_level]),
             ("start", "T", -1.0, powers[2:], start[powers[2:] - 1]),
             ("noise", "N", -1.0, sizes, [_stationary(problem, method, size) for size in sizes]),
             ("noise", "2^l_max", 0.0, top, [_stationary(p, method, 1 << 20) for p in per_level]),
@@ -153,29 +156,33 @@ def growth(problem: Problem, samples: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["quantity", "against", "method", "claimed", "fitted"])
 
 
+def growth_table(exponents: pd.DataFrame) -> pd.DataFrame:
+    """The exponents of ``growth``, claimed and fitted side by side: a row per quantity and variable."""
+    pairs = zip(exponents.claimed, exponents.fitted, strict=True)
+    cells = exponents.assign(cell=[f"{claimed:g} / {fitted:.2f}" for claimed, fitted in pairs])
+    table = cells.pivot_table(
+        index=["quantity", "against"], columns="method", values="cell", aggfunc="first", sort=False
+    )
+    return table[list(METHODS)]
+
+
 def _cumulative(problem: Problem, method: str, samples: int, cost: str, steps: int) -> np.ndarray:
-    if method == "naive":
+    if method == NAIVE:
         unit = level_cost(problem.max_level, problem.rates.c)
         return np.arange(steps + 1) * unit * (samples if cost == "work" else 1)
-    plan = problem.plan(samples) if method == "delayed MLMC" else problem.plan(samples).without_delay()
+    plan = problem.plan(samples) if method == DELAYED else problem.plan(samples).without_delay()
     return getattr(plan, f"cumulative_{cost}")(steps)
 
 
 def _squares(problem: Problem, method: str, samples: float, steps: int) -> np.ndarray:
-    plan = problem.plan(samples)
-    model = naive_model(problem, int(samples)) if method == "naive" else delayed_model(problem, plan)
-    step_size = 1 / problem.L_prime
-    if method == "MLMC":
-        model = delayed_model(problem, plan.without_delay())
-    if method == "delayed MLMC":
-        step_size = safe_step_size(problem, plan)
-    return exact_moments(model, problem.gap, step_size, steps)[0]
+    """``E|grad F(x_t)|^2`` on the quadratic loss, exactly: at ``1 / L'`` without delay, at the safe step with it."""
+    step_size = safe_step_size(problem, problem.plan(samples)) if method == DELAYED else 1 / problem.L_prime
+    return exact_moments(linear_model(problem, method, samples), problem.gap, step_size, steps)[0]
 
 
 def _stationary(problem: Problem, method: str, samples: int) -> float:
     """The mean of ``|grad F|^2`` over the second half of 1024 steps from a start that is as good as the optimum."""
-    near = Problem(problem.L, problem.M, problem.rates, problem.max_level, 1e-12 * problem.gap)
-    return float(np.mean(_squares(near, method, samples, 1024)[512:]))
+    return float(np.mean(_squares(replace(problem, gap=1e-12 * problem.gap), method, samples, 1024)[512:]))
 
 
 def fitted_exponent(sizes, values) -> float:

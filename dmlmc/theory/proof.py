@@ -7,22 +7,22 @@ along one run, so that one sees which of them is generous.
 import numpy as np
 import pandas as pd
 
-from dmlmc.schedule import Plan
+from dmlmc.schedule import DELAYED, MLMC, Plan
 from dmlmc.theory.quadratic import delayed_model, exact_moments
-from dmlmc.theory.theorem import Problem, bound, largest_beta, largest_step_size, lemma_constants
+from dmlmc.theory.theorem import Problem, bound, largest_beta, lemma_constants, theorem_step_size
 
 
 def error_bounds(problem: Problem, samples: float, steps: int) -> pd.DataFrame:
     """The exact error along a run at the theorem's step size, and the bounds that the lemmas put on it, step by step.
 
-    Columns: ``exact``; ``orthogonal``, that of ``dmlmc.staleness`` (step 3, before summing over t); ``lemma 1`` with
-    the exact past on its right-hand side; ``kernel``, the same after the re-indexing to 1 / (t - s); ``lemma 2``, with
-    K1 and K2; ``remark``, with the remark's upper bounds on K1 and K2.
+    Columns: ``exact``; ``orthogonal``, that of ``dmlmc.theory.staleness`` (step 3, before summing over t); ``lemma 1``
+    with the exact past on its right-hand side; ``kernel``, the same after the re-indexing to 1 / (t - s); ``lemma 2``,
+    with K1 and K2; ``remark``, with the remark's upper bounds on K1 and K2.
     """
     plan, beta = problem.plan(samples), largest_beta(problem, steps)
-    alpha = largest_step_size(problem, "delayed MLMC", steps)
+    alpha = theorem_step_size(problem, DELAYED, steps)
     gradient, error = exact_moments(delayed_model(problem, plan), problem.gap, alpha, steps)
-    noise, levels = problem.variance("MLMC", samples), problem.max_level + 1
+    noise, levels = problem.variance(MLMC, samples), problem.max_level + 1
     C1, C2, K1, K2 = lemma_constants(problem, beta, steps)
     weight, stale = _stale_sums(problem, plan, alpha, error + gradient)
     kernel = np.concatenate([[0.0], 1 / np.arange(1, steps)])
@@ -44,7 +44,7 @@ def looseness(problem: Problem, samples: float, steps: int) -> pd.DataFrame:
 
     The rows after the first insert a bound on the error in the lemma on biased SGD. ``factor`` is over the row above.
     """
-    alpha, noise = largest_step_size(problem, "delayed MLMC", steps), problem.variance("MLMC", samples)
+    alpha, noise = theorem_step_size(problem, DELAYED, steps), problem.variance(MLMC, samples)
     bounds, La = error_bounds(problem, samples, steps), problem.L_prime * alpha
 
     def inserted(errors) -> float:
@@ -54,7 +54,7 @@ def looseness(problem: Problem, samples: float, steps: int) -> pd.DataFrame:
     values = {"exact average": float(bounds.gradient.mean()), "biased SGD, exact error": inserted(bounds.exact)}
     names = {"lemma 1": "Bounded Bias 1", "kernel": "kernel 1/(t-s)", "lemma 2": "Bounded Bias 2", "remark": "remark"}
     values |= {name: inserted(bounds[column]) for column, name in names.items()}
-    values["theorem"] = bound(problem, "delayed MLMC", samples, steps).total
+    values["theorem"] = bound(problem, DELAYED, samples, steps).total
     table = pd.DataFrame({"step of the proof": list(values), "value": list(values.values())})
     return table.assign(factor=table.value / table.value.shift(1))
 

@@ -5,19 +5,14 @@ the velocity; both the mean squares and the growth of a deviation follow from sm
 independent, so sums of squares over all of them obey the same recursion whatever the dimension.
 """
 
-import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from dmlmc._internal.checks import integer, positive, positive_integers, positive_reals, real
-from dmlmc.allocation import plan
-from dmlmc.schedule import Plan
-from dmlmc.theory.staleness import safe_step_size
-from dmlmc.theory.theorem import Problem, largest_step_size
+from dmlmc.schedule import MLMC, NAIVE, Plan
+from dmlmc.theory.theorem import Problem, check_method
 
 
 @dataclass(frozen=True)
@@ -76,6 +71,14 @@ def naive_model(problem: Problem, samples: int) -> LinearModel:
     return LinearModel((sum(quadratic_curvatures(problem)),), (variance,), (1,))
 
 
+def linear_model(problem: Problem, method: str, samples: float) -> LinearModel:
+    """The same loss under a method, given by its name, at the effective batch size N = ``samples``."""
+    if check_method("linear_model", method) == NAIVE:
+        return naive_model(problem, int(samples))
+    plan = problem.plan(samples)
+    return delayed_model(problem, plan.without_delay() if method == MLMC else plan)
+
+
 def quadratic_curvatures(problem: Problem) -> tuple[float, ...]:
     """``2^(-d l) L`` for each level."""
     return tuple(problem.L * 2.0 ** (-problem.rates.d * level) for level in range(problem.max_level + 1))
@@ -130,12 +133,14 @@ def growth_factor(model: LinearModel, step_size, momentum: float = 0.0) -> np.nd
         return np.exp((np.log(radius) + log_scale) / cycle)
 
 
-def largest_stable_step(model: LinearModel, momentum: float = 0.0, *, points: int = 400) -> float:
-    """The step size at which the run first stops being stable, found by a scan on a log scale and by bisection.
+def stability_limit(model: LinearModel, momentum: float = 0.0, *, points: int = 400) -> float:
+    """The step size at which a run on a quadratic loss stops being stable, exactly.
 
-    Stability can come back at larger steps; this is the end of the first stable stretch. 0.0 if there is none.
+    What theorems admit lies below: ``theorem.theorem_step_size`` and ``staleness.safe_step_size``. Found by a scan on a
+    log scale and by bisection. Stability can come back at larger steps; this is the end of the first stable stretch,
+    0.0 if there is none.
 
-    >>> round(largest_stable_step(LinearModel((1.0,), (1.0,), (1,))), 6)
+    >>> round(stability_limit(LinearModel((1.0,), (1.0,), (1,))), 6)
     2.0
     """
     scale = sum(abs(curvature) for curvature in model.curvatures)
@@ -151,68 +156,6 @@ def largest_stable_step(model: LinearModel, momentum: float = 0.0, *, points: in
         middle = math.sqrt(low * high)
         low, high = (middle, high) if growth_factor(model, middle, momentum) < 1.0 else (low, middle)
     return float(low)
-
-
-def power_plan(problem: Problem, exponent: float) -> Plan:
-    """One sample per level and periods ``2^(d' l)``, d' the exponent, rounded to powers of two so that they nest.
-
-    >>> from dmlmc import Rates
-    >>> power_plan(Problem(1.0, 1.0, Rates(1.8, 1.0, 1.0), 3, 1.0), 1.5).periods
-    (1, 4, 8, 32)
-    """
-    levels = range(problem.max_level + 1)
-    periods = [2 ** math.floor(exponent * level + 0.5) for level in levels]
-    return plan(problem.rates, problem.max_level, samples=[1] * len(levels), periods=periods)
-
-
-def sign_patterns(problem: Problem, periods: Sequence[int]) -> list[LinearModel]:
-    """Every quadratic whose levels curve by plus, minus or zero times ``2^(-d l) L`` and whose sum curves upwards.
-
-    Assumption 3 allows all of them: it bounds sizes, not signs.
-    """
-    curvatures = np.array(quadratic_curvatures(problem))
-    patterns = np.array(list(itertools.product((-1.0, 0.0, 1.0), repeat=len(curvatures)))) * curvatures
-    noise = (1.0,) * len(curvatures)
-    return [LinearModel(tuple(row), noise, tuple(periods)) for row in patterns if row.sum() > 1e-9]
-
-
-def growth_map(problem: Problem, exponents: Sequence[float], step_sizes, *, worst: bool) -> pd.DataFrame:
-    """Growth per step for each exponent d' and step size: of ``QuadraticLoss``, or of the worst sign pattern."""
-    frames = []
-    for exponent in exponents:
-        periods = power_plan(problem, exponent).periods
-        plain = LinearModel(quadratic_curvatures(problem), (1.0,) * len(periods), periods)
-        models = sign_patterns(problem, periods) if worst else [plain]
-        growth = np.max([growth_factor(model, step_sizes) for model in models], axis=0)
-        frames.append(pd.DataFrame({"exponent": exponent, "step_size": step_sizes, "growth": growth}))
-    return pd.concat(frames, ignore_index=True)
-
-
-def safe_lines(problem: Problem, exponents: Sequence[float], steps: int) -> pd.DataFrame:
-    """The step sizes that theory calls safe: the sharper one for any d', the paper's where d' is at most d."""
-    rows = []
-    for exponent in exponents:
-        paper = largest_step_size(problem, "delayed MLMC", steps) if exponent <= problem.rates.d else math.nan
-        safe = safe_step_size(problem, power_plan(problem, exponent))
-        rows.append({"exponent": exponent, "safe, sharper bound": safe, f"safe, paper (T = {steps})": paper})
-    return pd.DataFrame(rows)
-
-
-def step_size_ladder(problem: Problem, samples: float, steps: int) -> dict[str, float]:
-    """Step sizes for delayed MLMC from the most careful to the largest stable one, and the stable one of MLMC.
-
-    >>> from dmlmc import Rates
-    >>> ladder = step_size_ladder(Problem(1.0, 1.0, Rates(1.8, 1.0, 1.0), 6, 1.0), samples=1000, steps=4000)
-    >>> {name: float(f"{size:.3g}") for name, size in ladder.items()}
-    {'paper': 0.000662, 'sharper': 0.122, 'stable, delayed MLMC': 2.0, 'stable, MLMC': 1.01}
-    """
-    plan = problem.plan(samples)
-    return {
-        "paper": largest_step_size(problem, "delayed MLMC", steps),
-        "sharper": safe_step_size(problem, plan),
-        "stable, delayed MLMC": largest_stable_step(delayed_model(problem, plan), points=60),
-        "stable, MLMC": largest_stable_step(delayed_model(problem, plan.without_delay()), points=60),
-    }
 
 
 def _updates(model: LinearModel, sizes: np.ndarray, momentum: float = 0.0) -> np.ndarray:

@@ -13,22 +13,15 @@ XLA does today, needs less than three times as long at c = 1: its time without s
 of the chains, and that sum is less than twice the longest. No JAX here.
 """
 
-import argparse
 import math
-import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from dmlmc._internal.checks import integer, positive, real
-from dmlmc._internal.files import fill_between, markdown_table, write
 from dmlmc.allocation import plan
 from dmlmc.rates import Rates
-from dmlmc.schedule import Plan, level_cost
+from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, Plan, level_cost
 
-README = Path(__file__).parents[2] / "README.md"
-MARKERS = ("<!-- scaling: begin, filled by python -m dmlmc.theory.scaling --readme -->", "<!-- scaling: end -->")
 MAX_LEVELS, DEVICES = (6, 8, 10, 12), (1, 8, 64, 1024, 4096)
 LEVEL0_SAMPLES = 2**20  # with the paper's 512 a step is bound by its span on one device already
 ASSUMED = {"chain_seconds": 1e-3, "path_seconds": 1e-6, "hop_seconds": 1e-5}
@@ -64,32 +57,17 @@ def predicted_seconds(
 
     naive = max(chain * top, path * top * -(-planned.naive_samples() // devices))
     return {
-        "naive": naive + hop * math.ceil(math.log2(devices)),
-        "MLMC": of_plan(planned.without_delay()),
-        "delayed MLMC": of_plan(planned),
+        NAIVE: naive + hop * math.ceil(math.log2(devices)),
+        MLMC: of_plan(planned.without_delay()),
+        DELAYED: of_plan(planned),
     }
 
 
-def scaling_table() -> str:
-    """The table of the README: predicted seconds of a step by finest level, method and number of devices."""
+def scaling_rows() -> list[tuple[str, ...]]:
+    """The cells of the README's table, its head first: seconds of a step by finest level, method and devices."""
     rows = [("finest level", "method", *(f"{devices} device{'s' * (devices > 1)}" for devices in DEVICES))]
     for max_level in MAX_LEVELS:
         planned = plan(Rates(b=1.8, c=1.0, d=1.0), max_level, level0_samples=LEVEL0_SAMPLES)
         columns = [predicted_seconds(planned, devices, **ASSUMED) for devices in DEVICES]
-        rows += [(str(max_level), method, *(f"{column[method]:.2g}" for column in columns)) for method in columns[0]]
-    return markdown_table(rows)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: print the table, or with ``--readme`` put it into the README."""
-    parser = argparse.ArgumentParser("python -m dmlmc.theory.scaling", description=__doc__)
-    parser.add_argument("--readme", action="store_true", help="fill the table in README.md")
-    if parser.parse_args(arguments).readme:
-        write(README, fill_between(README.read_text(), MARKERS, scaling_table()))
-    else:
-        print(scaling_table())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        rows += [(str(max_level), method, *(f"{column[method]:.2g}" for column in columns)) for method in METHODS]
+    return rows

@@ -37,7 +37,10 @@ def staleness(problem: Problem, plan: Plan) -> float:
 
 
 def safe_step_size(problem: Problem, plan: Plan) -> float:
-    """The largest a with ``2 a^2 S^2 + L' a <= 1``, which is ``1 / L'`` without delay.
+    """The largest step size that the bound of this module admits: a with ``2 a^2 S^2 + L' a = 1``.
+
+    Without delay it is ``1 / L'``. The paper's theorem admits ``theorem.theorem_step_size``;
+    ``quadratic.stability_limit`` is what a quadratic loss bears.
 
     >>> from dmlmc import Rates
     >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dmlmc._internal.checks import integer, positive
 from dmlmc.allocation import plan
 from dmlmc.rates import Rates
-from dmlmc.schedule import METHODS, Plan
+from dmlmc.schedule import DELAYED, METHODS, NAIVE, Plan
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Problem:
         inequality: bounded in l_max, where the paper has ``(l_max + 1) (M / N) sum 2^(-b l)``, never smaller.
         """
         samples = positive("Problem.variance: samples", samples)
-        if check_method("Problem.variance", method) == "naive":
+        if check_method("Problem.variance", method) == NAIVE:
             return self.M / samples * self._powers(-self.rates.b / 2) ** 2
         b, c = self.rates.b, self.rates.c
         return self.M / samples * self._powers(-(b + c) / 2) * self._powers(-(b - c) / 2)
@@ -106,13 +106,14 @@ def largest_beta(problem: Problem, steps: int, *, factor: float = 12.0) -> float
     return 1 / (factor * (problem.max_level + 1) * problem.smoothness_sum * math.log(2 * steps + 1))
 
 
-def largest_step_size(problem: Problem, method: str, steps: int) -> float:
-    """The largest constant step size under which the paper guarantees anything.
+def theorem_step_size(problem: Problem, method: str, steps: int) -> float:
+    """The largest constant step size that the paper's theorem admits.
 
-    ``1 / L'`` for naive and MLMC, ``min(1 / (8 L'), beta / L)`` for delayed MLMC. The first member of that minimum is
-    never the smaller one: ``12 (l_max + 1) log(2 T + 1)`` is at least ``12 log 3 > 8``.
+    It is ``1 / L'`` for naive and MLMC, ``min(1 / (8 L'), beta / L)`` for delayed MLMC. The first member of that
+    minimum is never the smaller one: ``12 (l_max + 1) log(2 T + 1)`` is at least ``12 log 3 > 8``. Our own bound admits
+    ``staleness.safe_step_size``; ``quadratic.stability_limit`` is what a quadratic loss bears.
     """
-    if check_method("largest_step_size", method) != "delayed MLMC":
+    if check_method("theorem_step_size", method) != DELAYED:
         return 1 / problem.L_prime
     return min(1 / (8 * problem.L_prime), largest_beta(problem, steps) / problem.L)
 
@@ -152,12 +153,12 @@ def bound(problem: Problem, method: str, samples: float, steps: int, step_size: 
     ['0.001', '0.001', '3']
     """
     steps = integer("bound: steps", steps, minimum=1)
-    admissible = largest_step_size(problem, method, steps)
+    admissible = theorem_step_size(problem, method, steps)
     step_size = admissible if step_size is None else positive("bound: step_size", step_size)
     if step_size > admissible * (1 + 1e-12):
         raise ValueError(f"bound: step_size must be at most {admissible} for {method}, got {step_size}.")
     variance = problem.variance(method, samples)
-    if method == "delayed MLMC":
+    if method == DELAYED:
         return Bound(8 * problem.gap / (step_size * steps), (24 * problem.max_level + 24.5) * variance)
     share = step_size * (1 - problem.L_prime * step_size / 2)
     return Bound(problem.gap / (share * steps), problem.L_prime * step_size**2 / 2 * variance / share)

@@ -2,12 +2,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-import pytest
 
 import dmlmc
-from dmlmc.experiments import bounds as experiments
+from dmlmc.experiments import bounds
 from dmlmc.theory.complexity import GUARANTEES
-from dmlmc.theory.quadratic import LinearModel, growth_factor, power_plan
 from dmlmc.theory.theorem import Problem
 
 
@@ -16,16 +14,24 @@ def problem(max_level=1, d=1.0):
 
 
 def test_runs_stay_under_their_bounds_and_near_the_exact_averages():
-    table = experiments.bound_check(problem(), 8, [5, 40], seeds=300)
+    table = bounds.bound_check(problem(), 8, [5, 40], seeds=300)
     assert table.guarantee.unique().tolist() == list(GUARANTEES) and len(table) == 8
     assert np.all(table.measured - 2 * table.error <= table.bound)
     assert np.all(np.abs(table.measured - table.exact) <= 5 * table.error + 1e-5 * table.exact)
     np.testing.assert_allclose(table.start + table.noise, table.bound)
 
 
+def test_a_measured_run_is_the_run_of_train():
+    estimator, gradient, start, _ = bounds.quadratic_setup(problem(), "delayed MLMC", 4)
+    keys = jr.split(jr.key(5), 3)
+    squares, _ = bounds.measured_run(estimator, gradient, start, [0.1], 7, keys)
+    params, _ = dmlmc.train(estimator, optax.sgd(0.1), start, 6, keys, progress=False)
+    np.testing.assert_allclose(squares[0, :, 6], jnp.sum(gradient(params) ** 2, axis=1), rtol=1e-4)
+
+
 def test_exact_averages_stay_under_every_bound():
     problems = [problem(level, d) for level in (0, 2, 5) for d in (0.5, 1.0, 2.0)]
-    table = experiments.exact_check(problems, [4, 500], [1, 7, 60])
+    table = bounds.exact_check(problems, [4, 500], [1, 7, 60])
     assert len(table) == 9 * 2 * 3 * 4 and np.all(table.exact <= table.bound)
 
 
@@ -33,37 +39,10 @@ def test_span_to_reach_counts_the_first_mean_below_the_target():
     # Without noise level 0 alone contracts |grad F|^2 = 2 by 1/4 per step of size 1/2.
     means = np.cumsum(2 * 0.25 ** np.arange(50)) / np.arange(1, 51)
     first = np.flatnonzero(means <= 0.3)[0] + 1
-    assert experiments.span_to_reach(problem(0), "MLMC", 0.5, 0.3) == first
-    assert np.isnan(experiments.span_to_reach(problem(0), "MLMC", 1e-4, 1e-6, most=100))
+    assert bounds.span_to_reach(problem(0), "MLMC", 0.5, 0.3) == first
+    assert np.isnan(bounds.span_to_reach(problem(0), "MLMC", 1e-4, 1e-6, most=100))
 
 
 def test_delay_saves_span_by_experiment_and_more_so_with_more_levels():
-    table = experiments.trade_by_experiment(problem(), [1, 4, 6], [0.1])
+    table = bounds.trade_by_experiment(problem(), [1, 4, 6], [0.1])
     assert np.all(table.ratio > 1) and table.ratio.is_monotonic_increasing
-
-
-def test_runs_become_unstable_where_the_growth_factor_says_so():
-    here, signs, sizes = problem(1), (0.0, 1.0), [0.05, 0.4, 0.6, 2.0]
-    plans = {3.0: power_plan(here, 3.0)}
-    runs = experiments.measured_stability(here, plans, sizes, signs, steps=200)
-    model = LinearModel((0.0, 0.5), (1.0, 1.0), plans[3.0].periods)
-    assert runs.unstable.tolist() == (growth_factor(model, sizes) > 1).tolist() == [False, False, True, True]
-
-
-def test_a_signed_quadratic_has_the_gradient_it_says():
-    loss = experiments.SignedQuadraticLoss(2, 2.0, 1e-12, dmlmc.Rates(1.8, 1.0, 1.0), signs=(1.0, -1.0, 1.0))
-    assert loss.curvature(2) == pytest.approx(2 * (1 - 0.5 + 0.25))
-    assert loss.curvature(1) == pytest.approx(1.0)
-    value = loss.loss(jnp.ones(2), loss.sample(jr.key(0), 2))
-    assert float(value) == pytest.approx(1.5, rel=1e-4)
-
-
-def test_losses_after_are_those_of_train_at_each_step_size():
-    loss = dmlmc.QuadraticLoss(2, 1.0, 0.1, dmlmc.Rates(1.8, 1.0, 1.0))
-    estimator = dmlmc.delayed_mlmc(loss, dmlmc.plan(loss.rates, 1, level0_samples=4))
-    validation, start, key = (lambda params: loss.mean(params, 1)), jnp.ones(2), jr.key(3)
-    found = experiments.losses_after(estimator, validation, start, [0.1, 0.5, 1e30], 5, key)
-    for size, measured in zip([0.1, 0.5], found.loss, strict=False):
-        params, _ = dmlmc.train(estimator, optax.sgd(size), start, 5, key, progress=False)
-        assert measured == pytest.approx(float(validation(params)), rel=1e-5)
-    assert np.isinf(found.loss.iloc[2])

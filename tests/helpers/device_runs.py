@@ -16,6 +16,7 @@ import numpy as np
 import optax
 
 import dmlmc
+from dmlmc.devices import even_mesh
 from tests.helpers.problems import neural_loss, neural_params
 
 RATES = dmlmc.Rates(1.8, 1.0, 1.0)
@@ -88,6 +89,7 @@ def eight():
         trained(ESTIMATORS["naive"](LOSS), mesh=dmlmc.mesh(samples=1, seeds=3))
     except ValueError as error:
         found["3 seeds"] = str(error)
+    found["even"] = {seeds: dict(even_mesh(seeds).shape) for seeds in (1, 6, 7, 12)}
     return found
 
 

@@ -7,7 +7,6 @@ import pytest
 from dmlmc.calibration.interval import Interval, Range
 from dmlmc.reproduce import summary
 
-DATA = summary.ROOT / "figures" / "data"
 CLAIMS = {claim.claim: claim for claim in summary.CLAIMS}
 
 
@@ -15,7 +14,7 @@ CLAIMS = {claim.claim: claim for claim in summary.CLAIMS}
 def data(tmp_path):
     """The data of the paper's runs of notebooks 02 and 03, and made-up rates and seconds."""
     for name in ("deep_hedging.json", "deep_hedging_curves.csv", "theorem.json", "theorem_curves.csv"):
-        shutil.copy(DATA / name, tmp_path)
+        shutil.copy(summary.DATA / name, tmp_path)
     estimates = {"b": 1.9, "c": 1.0, "d": 1.1, "euler_b": 0.9}
     rates = {name: {"estimate": value, "low": value - 0.1, "high": value + 0.1} for name, value in estimates.items()}
     (tmp_path / "assumptions.json").write_text(json.dumps({"profile": "paper", **rates}))
@@ -93,34 +92,12 @@ def test_an_interval_that_is_not_known_reproduces_no_claim_on_an_interval():
         assert not CLAIMS[claim].holds(Interval(20.0, math.nan, math.nan))
 
 
-def test_the_table_goes_between_the_markers_and_a_second_time_changes_nothing(data):
-    records = summary.judge(data)
-    once = summary.fill("before\n{}\nold\n{}\nafter\n".format(*summary.MARKERS), records)
-    assert once == summary.fill(once, records)
-    lines = once.splitlines()
-    assert lines[0] == "before" and lines[-1] == "after" and "old" not in lines
-    assert len(lines) == 2 + 2 + 2 + len(records)
-    assert {line.count("|") for line in lines[2:-2]} == {7}
-    with pytest.raises(ValueError, match="text must hold the lines"):
-        summary.fill("no markers", records)
-
-
 def test_the_committed_summary_follows_from_the_committed_data():
-    assert json.loads((DATA / "summary.json").read_text()) == summary.judge(DATA)
+    assert json.loads((summary.DATA / "summary.json").read_text()) == summary.judge(summary.DATA)
 
 
-def test_the_table_of_the_readme_is_that_of_the_committed_summary():
-    text = (summary.ROOT / "README.md").read_text()
-    if summary.MARKERS[0] in text:
-        assert summary.fill(text, json.loads((DATA / "summary.json").read_text())) == text
-
-
-def test_the_command_fills_the_readme(data, monkeypatch):
-    readme = data / "README.md"
-    readme.write_text("{}\n{}\n".format(*summary.MARKERS))
-    (data / "summary.json").write_text(summary.to_json(summary.judge(data)))
-    monkeypatch.setattr(summary, "ROOT", data)
-    assert summary.main(["--readme", "--data", str(data)]) == 0
-    assert readme.read_text() == summary.fill(readme.read_text(), summary.judge(data))
-    assert "| 16 to 16 | yes |" in readme.read_text()
-    assert not any(path.name.startswith(".") for path in data.iterdir())  # nothing half-written
+def test_the_command_prints_the_table_and_the_rules(data, capsys):
+    assert summary.main(["--data", str(data)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(summary.as_text(summary.judge(data)))
+    assert all(f"- {claim.claim}: {claim.rule}." in printed for claim in summary.CLAIMS)

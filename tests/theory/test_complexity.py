@@ -4,9 +4,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dmlmc
+from dmlmc.schedule import METHODS
 from dmlmc.theory import complexity
-from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, span_needed, steps_needed, trade_map
-from dmlmc.theory.theorem import METHODS, Problem
+from dmlmc.theory.complexity import (
+    GUARANTEES,
+    SHARPER,
+    guarantee,
+    guaranteed_step_size,
+    span_needed,
+    steps_needed,
+    trade_map,
+)
+from dmlmc.theory.staleness import sharper_bound
+from dmlmc.theory.theorem import Problem, bound
 
 
 def problem(max_level=6, d=1.0):
@@ -20,6 +30,16 @@ def test_steps_needed_is_the_smallest_number_that_suffices(name, max_level, d, t
     steps, after = steps_needed(here, name, 10**9, target), guarantee(here, name, 10**9)
     assert after(steps).total <= target
     assert steps == 1 or after(steps - 1).total > target
+
+
+def test_the_step_size_of_a_guarantee_is_the_largest_that_its_bound_takes():
+    here, plan = problem(3), problem(3).plan(100)
+    for name in GUARANTEES:
+        size, bounds = guaranteed_step_size(here, name, 100, 50), guarantee(here, name, 100)(50)
+        again = sharper_bound(here, plan, 50, size) if name == SHARPER else bound(here, name, 100, 50, size)
+        assert again == bounds
+        with pytest.raises(ValueError, match="step_size must be at most"):
+            sharper_bound(here, plan, 50, 1.01 * size) if name == SHARPER else bound(here, name, 100, 50, 1.01 * size)
 
 
 def test_steps_needed_matches_a_search_by_hand():
@@ -71,6 +91,11 @@ def test_exponents_that_hold_exactly_are_found():
             assert found.fitted[(*row, method)] == pytest.approx(found.claimed[(*row, method)], abs=0.02)
     assert found.fitted["span", "2^l_max", "MLMC"] == pytest.approx(1)
     assert found.fitted["span", "2^l_max", "delayed MLMC"] < 0.3
+
+
+def test_the_table_of_growth_pairs_claims_with_fits():
+    table = complexity.growth_table(complexity.growth(problem(2), 2**12))
+    assert table.columns.tolist() == list(METHODS) and table.loc["span", "T"].naive == "1 / 1.00"
 
 
 def test_rounding_up_the_samples_makes_mlmc_s_work_grow_with_the_levels():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import dmlmc
 from dmlmc.theory.proof import error_bounds, looseness
-from dmlmc.theory.theorem import Problem, bound, largest_step_size
+from dmlmc.theory.theorem import Problem, bound, theorem_step_size
 
 problems = st.builds(
     lambda L, M, d, level, gap: Problem(L, M, dmlmc.Rates(1.8, 1.0, d), level, gap),
@@ -32,7 +32,7 @@ def test_every_lemma_bounds_the_error_and_each_is_looser_than_the_one_before(pro
 def test_lemma_1_is_the_printed_formula():
     problem, samples, steps = Problem(1.0, 1.0, dmlmc.Rates(1.8, 1.0, 1.0), 3, 1.0), 20, 30
     table, plan = error_bounds(problem, samples, steps), problem.plan(samples)
-    alpha, noise = largest_step_size(problem, "delayed MLMC", steps), problem.variance("MLMC", samples)
+    alpha, noise = theorem_step_size(problem, "delayed MLMC", steps), problem.variance("MLMC", samples)
     for t in (0, 1, 7, 29):
         pairs = [(l, s) for l in range(4) for s in range(plan.last_refresh(l, t), t)]
         both = table.exact + table.gradient

@@ -1,30 +1,23 @@
-import itertools
-
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import optax
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import dmlmc
 from dmlmc.experiments.bounds import measured_run, quadratic_setup
+from dmlmc.schedule import METHODS
 from dmlmc.theory.quadratic import (
     LinearModel,
     delayed_model,
     exact_moments,
     growth_factor,
-    growth_map,
-    largest_stable_step,
+    linear_model,
     naive_model,
-    power_plan,
     quadratic_curvatures,
-    safe_lines,
-    sign_patterns,
+    stability_limit,
 )
-from dmlmc.theory.staleness import safe_step_size
-from dmlmc.theory.theorem import METHODS, Problem
+from dmlmc.theory.theorem import Problem
 
 
 def problem(max_level=2, d=1.0):
@@ -79,14 +72,6 @@ def test_moments_are_those_of_the_library_s_estimators(method):
         assert_means(errors[row].T, expected[1][row])
 
 
-def test_a_measured_run_is_the_run_of_train():
-    estimator, gradient, start, _ = quadratic_setup(problem(), "delayed MLMC", 4)
-    keys = jr.split(jr.key(5), 3)
-    squares, _ = measured_run(estimator, gradient, start, [0.1], 7, keys)
-    params, _ = dmlmc.train(estimator, optax.sgd(0.1), start, 6, keys, progress=False)
-    np.testing.assert_allclose(squares[0, :, 6], jnp.sum(gradient(params) ** 2, axis=1), rtol=1e-4)
-
-
 def test_without_delay_the_levels_collapse_to_one():
     here = problem(4)
     plan = here.plan(50)
@@ -108,46 +93,30 @@ def test_growth_factor_is_the_growth_of_a_long_run():
     np.testing.assert_allclose(growth_factor(mixed, [0.5, 2.4]), per_step, rtol=1e-6)
 
 
+def test_momentum_zero_is_plain_sgd():
+    model = LinearModel((1.0, -0.3), (1.0, 1.0), (1, 3))
+    cycle = np.eye(3)
+    for step in range(3):  # x, fresh gradient, stale gradient, by hand
+        fresh, stale = [1.0, 0.0, 0.0], [-0.3, 0.0, 0.0] if step == 0 else [0.0, 0.0, 1.0]
+        update = np.array([[1.0, -0.4, -0.4], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        cycle = update @ np.array([[1.0, 0.0, 0.0], fresh, stale]) @ cycle
+    exact = np.max(np.abs(np.linalg.eigvals(cycle))) ** (1 / 3)
+    assert float(growth_factor(model, 0.4)) == pytest.approx(exact)
+
+
 @pytest.mark.parametrize(("period", "limit"), [(1, 2.0), (5, 0.4), (64, 2 / 64)])
 def test_the_stable_step_of_a_lone_stale_level(period, limit):
-    assert largest_stable_step(LinearModel((0.0, 1.0), (1.0, 1.0), (1, period))) == pytest.approx(limit, rel=1e-6)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.floats(0.3, 2.0), st.integers(0, 3), st.lists(st.sampled_from([1, 2, 3, 4, 8]), min_size=4, max_size=4))
-def test_the_safe_step_size_is_stable_for_every_sign_pattern(d, max_level, periods):
-    here = problem(max_level, d)
-    plan = dmlmc.plan(here.rates, max_level, samples=10, periods=periods[: max_level + 1])
-    for model in sign_patterns(here, plan.periods):
-        assert growth_factor(model, safe_step_size(here, plan)) < 1
+    assert stability_limit(LinearModel((0.0, 1.0), (1.0, 1.0), (1, period))) == pytest.approx(limit, rel=1e-6)
 
 
 @pytest.mark.parametrize("max_level", [1, 3, 5])
 def test_the_paper_s_periods_cost_no_stability_on_a_quadratic(max_level):
     """With d = 1 delayed MLMC is stable up to 2 / L, the limit of level 0 alone: further than MLMC itself."""
     here = problem(max_level)
-    delayed = largest_stable_step(delayed_model(here, here.plan(10)), points=60)
-    plain = largest_stable_step(delayed_model(here, here.plan(10).without_delay()), points=60)
+    delayed = stability_limit(delayed_model(here, here.plan(10)), points=60)
+    plain = stability_limit(delayed_model(here, here.plan(10).without_delay()), points=60)
     assert delayed == pytest.approx(2 / here.L, rel=1e-6)
     assert plain == pytest.approx(2 / sum(quadratic_curvatures(here)), rel=1e-6) and plain < delayed
-
-
-def test_sign_patterns_are_all_that_curve_upwards():
-    here = problem(2)
-    sums = [sum(s * 2.0**-l for l, s in enumerate(signs)) for signs in itertools.product((-1, 0, 1), repeat=3)]
-    assert len(sign_patterns(here, (1, 2, 4))) == sum(value > 0 for value in sums)
-
-
-def test_maps_of_growth_show_the_lone_stale_level_and_the_safe_lines_stay_below():
-    here, sizes = problem(2), np.geomspace(1e-3, 2.0, 30)
-    plain, worst = (growth_map(here, [1.0, 2.0], sizes, worst=worst) for worst in (False, True))
-    assert np.all(plain.growth <= worst.growth + 1e-12)
-    limit = 2 / (here.L / 4 * 16)  # of the finest level alone, at d' = 2
-    unstable = worst[(worst.exponent == 2.0) & (worst.growth >= 1)].step_size.min()
-    assert limit <= unstable * (1 + 1e-9) <= 1.35 * limit
-    lines = safe_lines(here, [1.0, 2.0], 100)
-    assert lines["safe, sharper bound"].iloc[1] < limit and np.isnan(lines.iloc[1, 2]) and lines.iloc[0, 2] > 0
-    assert power_plan(here, 2.0).periods == (1, 4, 16)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +127,7 @@ def test_maps_of_growth_show_the_lone_stale_level_and_the_safe_lines_stay_below(
         (lambda: LinearModel((float("nan"),), (1.0,), (1,)), ValueError, r"curvatures\[0\] must be finite"),
         (lambda: LinearModel((1.0,), (1.0,), (0,)), ValueError, r"periods\[0\] must be at least 1"),
         (lambda: naive_model(problem(), 0), ValueError, "samples must be at least 1"),
+        (lambda: linear_model(problem(), "sgd", 4), ValueError, "linear_model: method must be one of"),
         (
             lambda: exact_moments(LinearModel((-1.0,), (1.0,), (1,)), 1.0, 0.1, 5),
             ValueError,

@@ -1,11 +1,11 @@
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dmlmc
+from dmlmc.schedule import METHODS
 from dmlmc.theory import scaling
 from dmlmc.theory.scaling import predicted_seconds
 
@@ -68,22 +68,12 @@ def test_periods_that_never_meet_are_averaged_over_finitely_many_steps():
     assert math.lcm(*plan.periods) > 2**16 and found == pytest.approx(plan.mean_span(), rel=1e-2)
 
 
-def test_the_readme_shows_the_table_and_the_constants_behind_it():
-    text = scaling.README.read_text()
-    assert scaling.fill_between(text, scaling.MARKERS, scaling.scaling_table()) == text
-    plain = " ".join(text.split())
-    assert "1 ms for a level-0 path, 1 µs for every further one, 10 µs per hop" in plain
-    np.testing.assert_allclose(list(scaling.ASSUMED.values()), [1e-3, 1e-6, 1e-5])
-    assert "2^20 samples at level 0" in plain and scaling.LEVEL0_SAMPLES == 2**20
-
-
-def test_the_command_prints_and_fills(tmp_path, monkeypatch, capsys):
-    assert scaling.main([]) == 0
-    assert capsys.readouterr().out.strip() == scaling.scaling_table()
-    monkeypatch.setattr(scaling, "README", tmp_path / "README.md")
-    scaling.README.write_text("{}\nold\n{}\n".format(*scaling.MARKERS))
-    assert scaling.main(["--readme"]) == 0
-    assert scaling.README.read_text() == f"{scaling.MARKERS[0]}\n{scaling.scaling_table()}\n{scaling.MARKERS[1]}\n"
+def test_the_table_has_a_row_per_level_and_method_with_the_seconds_of_each_number_of_devices():
+    head, *rows = scaling.scaling_rows()
+    assert head[:3] == ("finest level", "method", "1 device") and head[-1] == "4096 devices"
+    assert [row[:2] for row in rows] == [(str(level), method) for level in scaling.MAX_LEVELS for method in METHODS]
+    found = predicted_seconds(paper_plan(6, scaling.LEVEL0_SAMPLES), 64, **scaling.ASSUMED)
+    assert rows[2][head.index("64 devices")] == f"{found['delayed MLMC']:.2g}"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import dmlmc
 from dmlmc.theory.quadratic import LinearModel, exact_moments, growth_factor
 from dmlmc.theory.staleness import safe_step_size, sharper_bound, staleness
-from dmlmc.theory.theorem import Problem, largest_step_size
+from dmlmc.theory.theorem import Problem, theorem_step_size
 
 rates_strategy = st.builds(
     lambda c, more, d: dmlmc.Rates(b=c + more, c=c, d=d), st.floats(0.5, 1.5), st.floats(0.1, 2.0), st.floats(0.25, 2.0)
@@ -36,7 +36,7 @@ def test_the_safe_step_size_is_the_root_of_its_condition(problem):
     a, S = safe_step_size(problem, plan), staleness(problem, plan)
     assert 2 * a**2 * S**2 + problem.L_prime * a == pytest.approx(1, rel=1e-9)
     assert safe_step_size(problem, plan.without_delay()) == pytest.approx(1 / problem.L_prime, rel=1e-12)
-    assert a > largest_step_size(problem, "delayed MLMC", 1)  # the paper's largest over all T
+    assert a > theorem_step_size(problem, "delayed MLMC", 1)  # the paper's largest over all T
 
 
 @settings(max_examples=60, deadline=None)

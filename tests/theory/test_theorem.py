@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dmlmc
-from dmlmc.theory.theorem import METHODS, Problem, bound, largest_beta, largest_step_size, lemma_constants
+from dmlmc.schedule import METHODS
+from dmlmc.theory.theorem import Problem, bound, largest_beta, lemma_constants, theorem_step_size
 
 rates_strategy = st.builds(
     lambda c, more, d: dmlmc.Rates(b=c + more, c=c, d=d), st.floats(0.25, 2.0), st.floats(0.1, 2.0), st.floats(0.1, 2.5)
@@ -98,7 +99,7 @@ def test_sums_of_the_lemma_against_their_logarithms():
 @given(problems, step_counts)
 def test_the_first_member_of_the_step_size_s_minimum_is_never_active(problem, steps):
     assert largest_beta(problem, steps) / problem.L < 1 / (8 * problem.L_prime)
-    assert largest_step_size(problem, "delayed MLMC", steps) == largest_beta(problem, steps) / problem.L
+    assert theorem_step_size(problem, "delayed MLMC", steps) == largest_beta(problem, steps) / problem.L
     assert largest_beta(problem, steps, factor=4) < 1 / 2  # also for T = 1, without the paper's footnote
 
 
@@ -134,7 +135,7 @@ def test_the_naive_variance_is_bounded_in_the_number_of_levels_and_the_printed_o
 def test_bounds_are_those_of_the_theorems(problem, steps, share):
     L_prime = problem.L / (1 - 2**-problem.rates.d)
     for method in METHODS:
-        a = share * largest_step_size(problem, method, steps)
+        a = share * theorem_step_size(problem, method, steps)
         found, noise = bound(problem, method, 100, steps, a), problem.variance(method, 100)
         if method == "delayed MLMC":
             expected = 8 * problem.gap / (a * steps) + (24 * problem.max_level + 49 / 2) * noise
@@ -183,7 +184,7 @@ def test_bounds_fall_with_steps_and_samples_and_rise_with_the_constants(problem,
         ),
         (lambda: largest_beta(paper_problem(), 0), ValueError, "steps must be at least 1"),
         (lambda: largest_beta(paper_problem(), 10, factor=0), ValueError, "factor must be positive"),
-        (lambda: largest_step_size(paper_problem(), "sgd", 10), ValueError, "largest_step_size: method must be one of"),
+        (lambda: theorem_step_size(paper_problem(), "sgd", 10), ValueError, "theorem_step_size: method must be one of"),
         (lambda: lemma_constants(paper_problem(), 0.0, 10), ValueError, "lemma_constants: beta must be positive"),
         (lambda: lemma_constants(paper_problem(), 0.1, 0), ValueError, "lemma_constants: steps must be at least 1"),
         (lambda: lemma_constants(paper_problem(), 1.0, 10), ValueError, "beta must leave .* the lemma admits 0.0058"),

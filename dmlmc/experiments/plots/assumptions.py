@@ -1,12 +1,11 @@
 """Figures of the assumptions: decay over levels, fitted exponents, checks, and solvers side by side."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from dmlmc.experiments.plots.style import PALETTE
+from dmlmc.experiments.plots.style import PALETTE, finished, panels
 
 
 def assumption_decay(tables: pd.DataFrame, b: float, d: float) -> Figure:
@@ -16,8 +15,7 @@ def assumption_decay(tables: pd.DataFrame, b: float, d: float) -> Figure:
     line and the band are mean and standard deviation over points of the *logarithm*: the first points of a run can be
     larger than the last ones by orders of magnitude. The broken lines fall like ``2^(-b l)`` and ``2^(-d l)``.
     """
-    with sns.axes_style("whitegrid"):
-        figure, axes = plt.subplots(1, 2, figsize=(9.6, 3.8))
+    figure, axes = panels(2, (9.6, 3.8))
     labels = {"second_moment": r"second moment of $\nabla D_l$", "smoothness": r"pathwise smoothness of $\nabla D_l$"}
     for axis, (name, label), rate in zip(axes, labels.items(), (b, d), strict=True):
         by_level = np.log2(tables.set_index("level")[name]).groupby("level")
@@ -34,8 +32,7 @@ def assumption_decay(tables: pd.DataFrame, b: float, d: float) -> Figure:
         axis.set_yscale("log", base=2)
         axis.set(xlabel="level $l$", ylabel=label, xticks=mean.index)
     figure.legend(*axes[1].get_legend_handles_labels(), frameon=False, loc="center left", bbox_to_anchor=(0.99, 0.5))
-    figure.tight_layout()
-    return figure
+    return finished(figure)
 
 
 def _points(tables: pd.DataFrame):
@@ -51,8 +48,7 @@ def fitted_exponents(fits: pd.DataFrame, paper: dict[str, float]) -> Figure:
     estimates: an interval that says nothing runs off it.
     """
     steps = sorted(fits.step.unique())
-    with sns.axes_style("whitegrid"):
-        figure, axis = plt.subplots(figsize=(5.6, 3.4))
+    figure, (axis,) = panels(1, (5.6, 3.4))
     for shift, colour, (rate, rows) in zip((-0.06, 0.06, 0.0), PALETTE, fits.groupby("rate"), strict=False):
         at = np.array([steps.index(step) for step in rows.step]) + shift
         bars = np.abs(rows[["low", "high"]].to_numpy().T - rows.estimate.to_numpy())
@@ -61,16 +57,14 @@ def fitted_exponents(fits: pd.DataFrame, paper: dict[str, float]) -> Figure:
     axis.set(xticks=range(len(steps)), xticklabels=steps, xlabel="step of the run", ylabel="exponent")
     axis.set_ylim(0, 1.4 * max(fits.estimate.max(), *paper.values()))
     axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    figure.tight_layout()
-    return figure
+    return finished(figure)
 
 
 def level_checks(tables: pd.DataFrame, *, heavy: float) -> Figure:
     """Kurtosis and telescoping check per level and point, and smoothness of the mean beside its noise floor."""
-    with sns.axes_style("whitegrid"):
-        figure, axes = plt.subplots(1, 3, figsize=(11.4, 3.5))
-    panels = [("kurtosis", heavy, "warning"), ("consistency", 3.0, "three standard errors")]
-    for axis, (name, limit, label) in zip(axes, panels, strict=False):
+    figure, axes = panels(3, (11.4, 3.5))
+    limits = [("kurtosis", heavy, "warning"), ("consistency", 3.0, "three standard errors")]
+    for axis, (name, limit, label) in zip(axes, limits, strict=False):
         for colour, (point, rows) in _points(tables):
             axis.plot(rows.level, rows[name], "o-", markersize=4, linewidth=1, color=colour, label=f"step {point}")
         axis.axhline(limit, color="black", linestyle="--", linewidth=1, label=label)
@@ -86,14 +80,12 @@ def level_checks(tables: pd.DataFrame, *, heavy: float) -> Figure:
     axes[2].set_yscale("log", base=2)
     axes[2].set(xlabel="level $l$", ylabel=f"smoothness at step {tables.point.iloc[-1]}", xticks=last.level)
     axes[2].legend(frameon=True, loc="upper right")
-    figure.tight_layout()
-    return figure
+    return finished(figure)
 
 
 def solver_decay(tables: pd.DataFrame, rates: dict[str, str]) -> Figure:
     """Variance of the coupled gradient per level for several solvers, a column ``solver``; ``rates`` label them."""
-    with sns.axes_style("whitegrid"):
-        figure, axis = plt.subplots(figsize=(5.0, 3.6))
+    figure, (axis,) = panels(1, (5.0, 3.6))
     for colour, marker, (solver, rows) in zip(PALETTE, "os^", tables.groupby("solver", sort=False), strict=False):
         shown = rows[rows.level >= 1]
         bars, label = 2 * shown.variance_error, f"{solver}: b = {rates[str(solver)]}"
@@ -102,5 +94,4 @@ def solver_decay(tables: pd.DataFrame, rates: dict[str, str]) -> Figure:
     axis.set_yscale("log", base=2)
     axis.set(xlabel="level $l$", ylabel=r"variance of $\nabla D_l$", xticks=sorted(shown.level))
     axis.legend(frameon=True, loc="lower left")
-    figure.tight_layout()
-    return figure
+    return finished(figure)

@@ -1,12 +1,11 @@
 """Figures of notebook 03: Figure 2 of the paper, the learned hedge ratios and prices."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
 from dmlmc.experiments.plots.learning_curves import learning_curves
-from dmlmc.experiments.plots.style import COLOURS, STYLES, WIDTHS
+from dmlmc.experiments.plots.style import COLOURS, STYLES, WIDTHS, finished, panels
 
 
 def figure_2(record: pd.DataFrame, *, floor: float | None = None) -> Figure:
@@ -21,9 +20,8 @@ def hedge_ratios(curves: pd.DataFrame, living: pd.DataFrame) -> Figure:
     nine paths in ten are at that time, shaded.
     """
     times = sorted(curves.t.unique())
-    with sns.axes_style("whitegrid"):
-        figure, axes = plt.subplots(1, len(times), figsize=(3.8 * len(times), 3.4), sharey=True, squeeze=False)
-    for axis, t in zip(axes[0], times, strict=True):
+    figure, axes = panels(len(times), (3.8 * len(times), 3.4), sharey=True)
+    for axis, t in zip(axes, times, strict=True):
         here = living[living.t == t].iloc[0]
         axis.axvspan(here.low, here.high, color="0.92", zorder=0, label="nine paths in ten")
         for source, rows in curves[curves.t == t].groupby("source", sort=False):
@@ -34,16 +32,14 @@ def hedge_ratios(curves: pd.DataFrame, living: pd.DataFrame) -> Figure:
             axis.plot(mean.index, mean, style, color=colour, linewidth=width, label=source)
             axis.fill_between(mean.index, mean - deviation, mean + deviation, color=colour, alpha=0.2)
         axis.set(title=f"t = {t:g}", xlabel="price s", xlim=(rows.s.min(), rows.s.max()))
-    axes[0, 0].set_ylabel("hedge ratio H(t, s)")
-    axes[0, -1].legend(frameon=True, loc="lower right")
-    figure.tight_layout()
-    return figure
+    axes[0].set_ylabel("hedge ratio H(t, s)")
+    axes[-1].legend(frameon=True, loc="lower right")
+    return finished(figure)
 
 
 def option_prices(prices: pd.DataFrame, marks: dict[str, float]) -> Figure:
     """The learned p0 of every seed, by method, with reference values drawn as lines."""
-    with sns.axes_style("whitegrid"):
-        figure, axis = plt.subplots(figsize=(5.6, 2.6))
+    figure, (axis,) = panels(1, (5.6, 2.6))
     sns.stripplot(
         prices,
         x="price",
@@ -60,5 +56,4 @@ def option_prices(prices: pd.DataFrame, marks: dict[str, float]) -> Figure:
         axis.axvline(value, color="black", linestyle=style, linewidth=1, label=name)
     axis.set(xlabel="price p0 of the option", ylabel="")
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(marks), frameon=False)
-    figure.tight_layout()
-    return figure
+    return finished(figure)

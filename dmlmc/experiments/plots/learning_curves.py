@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 
-from dmlmc.experiments.plots.style import AXES, COLOURS, STYLES, WIDTHS
+from dmlmc.experiments.plots.style import AXES, COLOURS, STYLES, WIDTHS, finished, panels
 
 
 def learning_curves(record: pd.DataFrame, costs: Sequence[str], *, floor: float | None = None) -> Figure:
@@ -16,9 +14,8 @@ def learning_curves(record: pd.DataFrame, costs: Sequence[str], *, floor: float 
 
     ``floor``, the loss that cannot be expected to be beaten by much, is told in the legend: it may lie decades below.
     """
-    with sns.axes_style("whitegrid"):
-        figure, axes = plt.subplots(1, len(costs), figsize=(4.2 * len(costs), 3.6), sharey=True, squeeze=False)
-    for axis, cost in zip(axes[0], costs, strict=True):
+    figure, axes = panels(len(costs), (4.2 * len(costs), 3.6), sharey=True)
+    for axis, cost in zip(axes, costs, strict=True):
         for method, runs in record.groupby("method", sort=False):
             by_step = runs[runs.step > 0].groupby("step")
             at, mean, deviation = by_step[cost].first(), by_step.loss.mean(), by_step.loss.std(ddof=1).fillna(0.0)
@@ -26,7 +23,6 @@ def learning_curves(record: pd.DataFrame, costs: Sequence[str], *, floor: float 
             axis.plot(at, mean, STYLES[str(method)], color=colour, linewidth=WIDTHS[str(method)], label=method)
             axis.fill_between(at, np.maximum(mean - deviation, mean / 10), mean + deviation, color=colour, alpha=0.2)
         axis.set(xscale="log", yscale="log", xlabel=AXES[cost])
-    axes[0, 0].set_ylabel("validation loss")
-    axes[0, 0].legend(frameon=True, loc="lower left", title=None if floor is None else f"floor: {floor:.0e}")
-    figure.tight_layout()
-    return figure
+    axes[0].set_ylabel("validation loss")
+    axes[0].legend(frameon=True, loc="lower left", title=None if floor is None else f"floor: {floor:.0e}")
+    return finished(figure)

@@ -14,26 +14,25 @@ from matplotlib.figure import Figure
 from dmlmc._internal.checks import integer
 from dmlmc.allocation import plan
 from dmlmc.brownian import coarsen, increments
-from dmlmc.experiments.plots.style import COLOURS
+from dmlmc.experiments.plots.style import COLOURS, finished
 from dmlmc.experiments.plots.widgets import picture_under_sliders
 from dmlmc.rates import Rates
-from dmlmc.schedule import Plan, level_cost
-from dmlmc.theory.theorem import METHODS
+from dmlmc.schedule import DELAYED, METHODS, MLMC, Plan, level_cost
 
 STEPS = 129  # enough to see level 6 refreshed three times at d = 1
 REUSED = "0.9"
 
 
-def explore(b: float = 1.8, c: float = 1.0, d: float = 1.0, max_level: int = 6, samples: float = 823) -> Figure:
+def plan_picture(b: float = 1.8, c: float = 1.0, d: float = 1.0, max_level: int = 6, samples: float = 823) -> Figure:
     """Draw the plan for the rates b, c, d, the finest level and the effective batch size N.
 
     The defaults are the paper's experiment: N = 823 gives its sample counts to within one. The figure belongs to nobody
     (pyplot does not keep it), so that drawing hundreds of them while a slider is dragged leaks nothing.
 
-    >>> [axis.get_title(loc="left").split(",")[0].split(" (")[0] for axis in explore(max_level=2).axes]
+    >>> [axis.get_title(loc="left").split(",")[0].split(" (")[0] for axis in plan_picture(max_level=2).axes]
     ['Who computes when', 'Samples per level', 'Work per step', 'Span per step']
     """
-    max_level = integer("explore: max_level", max_level, minimum=0)
+    max_level = integer("plan_picture: max_level", max_level, minimum=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # b <= c is a place to explore; the title says what it means
         delayed = plan(Rates(b, c, d), max_level, samples=samples)
@@ -52,7 +51,7 @@ def explore(b: float = 1.8, c: float = 1.0, d: float = 1.0, max_level: int = 6, 
 def _raster(axis: Axes, delayed: Plan) -> None:
     steps = np.arange(STEPS)
     due = np.array([steps % period == 0 for period in delayed.periods])
-    axis.pcolormesh(due, cmap=ListedColormap([REUSED, COLOURS["delayed MLMC"]]), vmin=0, vmax=1)
+    axis.pcolormesh(due, cmap=ListedColormap([REUSED, COLOURS[DELAYED]]), vmin=0, vmax=1)
     levels = np.arange(delayed.max_level + 1)
     axis.set_yticks(levels + 0.5, [f"{level}: every {period}" for level, period in enumerate(delayed.periods)])
     axis.set_xticks(steps[::16] + 0.5, steps[::16])
@@ -66,7 +65,7 @@ def _raster(axis: Axes, delayed: Plan) -> None:
 
 
 def _samples(axis: Axes, delayed: Plan) -> None:
-    bars = axis.bar(range(delayed.max_level + 1), delayed.samples, color=COLOURS["delayed MLMC"])
+    bars = axis.bar(range(delayed.max_level + 1), delayed.samples, color=COLOURS[DELAYED])
     axis.bar_label(bars, fontsize=7)
     axis.set(yscale="log", xlabel="level", xticks=range(delayed.max_level + 1), ylim=(0.5, 3 * delayed.samples[0]))
     _finish(axis, f"Samples per level (naive: {delayed.naive_samples()} at level {delayed.max_level})")
@@ -101,7 +100,7 @@ def coupled_paths(steps: int = 80, seed: int = 3) -> Figure:
     panels = {"coupled: the same noise on both grids": coarsen(fine), "not coupled: each its own": coarsen(other)}
     figure, axes = plt.subplots(1, 2, figsize=(9, 3), sharey=True)
     for axis, (title, coarse) in zip(axes, panels.items(), strict=True):
-        for noise, colour, style in ((fine, COLOURS["delayed MLMC"], "-"), (coarse, COLOURS["MLMC"], "--")):
+        for noise, colour, style in ((fine, COLOURS[DELAYED], "-"), (coarse, COLOURS[MLMC], "--")):
             step, dw = 1 / len(noise), np.asarray(noise)[:, 0]
             path = np.cumprod([1.0, *(1 + step + dw + 0.5 * (dw**2 - step))])  # Milstein, mu = sigma = 1
             label = f"{len(noise)} steps"
@@ -110,12 +109,11 @@ def coupled_paths(steps: int = 80, seed: int = 3) -> Figure:
         _finish(axis, title)
     axes[0].set_ylabel("price")
     axes[0].legend(frameon=False)
-    figure.tight_layout()
-    return figure
+    return finished(figure)
 
 
-def sliders(**start: Any) -> Any:
-    """The picture of ``explore`` under a slider for each of its arguments; ``start`` sets where they begin."""
+def plan_explorer(**start: Any) -> Any:
+    """The picture of ``plan_picture`` under a slider for each of its arguments; ``start`` sets where they begin."""
     import ipywidgets  # of the dev extra: only a notebook can show it
 
     ranges = {
@@ -127,4 +125,4 @@ def sliders(**start: Any) -> Any:
     }
     for name, value in start.items():
         ranges[name].value = value
-    return picture_under_sliders(explore, ranges)
+    return picture_under_sliders(plan_picture, ranges)

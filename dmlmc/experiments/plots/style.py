@@ -1,23 +1,38 @@
-"""What all figures share: one colour and one line style per method, and how a figure is saved."""
+"""What all figures share: one colour and one line style per method, how a figure begins, ends and is saved."""
 
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import seaborn as sns
 from matplotlib.figure import Figure
 
 from dmlmc._internal.files import whole
+from dmlmc.schedule import DELAYED, MLMC, NAIVE
 
 PALETTE = sns.color_palette("colorblind")
-COLOURS = {"naive": PALETTE[7], "MLMC": PALETTE[1], "delayed MLMC": PALETTE[0]}
-STYLES = {"naive": ":", "MLMC": "--", "delayed MLMC": "-"}
-WIDTHS = {"naive": 3.0, "MLMC": 2.2, "delayed MLMC": 1.4}  # curves that lie on each other can still be told apart
+COLOURS = {NAIVE: PALETTE[7], MLMC: PALETTE[1], DELAYED: PALETTE[0]}
+STYLES = {NAIVE: ":", MLMC: "--", DELAYED: "-"}
+WIDTHS = {NAIVE: 3.0, MLMC: 2.2, DELAYED: 1.4}  # curves that lie on each other can still be told apart
 AXES = {
     "work": "cumulative work [level-0 paths]",
     "span": "cumulative span [level-0 paths]",
     "step": "iterations",
     "seconds": "wall clock on this CPU [s], all seeds",
 }
+
+
+def panels(count: int, size: tuple[float, float], *, grid: str = "whitegrid", **options: Any) -> tuple[Figure, Any]:
+    """A figure of a size in inches and its axes, one panel beside the other; ``options`` go to ``plt.subplots``."""
+    with sns.axes_style(grid):
+        figure, axes = plt.subplots(1, count, figsize=size, squeeze=False, **options)
+    return figure, axes[0]
+
+
+def finished(figure: Figure) -> Figure:
+    """The figure with its panels spread so that no label is cut off."""
+    figure.tight_layout()
+    return figure
 
 
 def save_figure(figure: Figure, directory: Any, name: str) -> None:

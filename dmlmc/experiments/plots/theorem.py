@@ -1,6 +1,5 @@
 """Figures about the theorem: tidy tables in, Figures out; and the sliders over its bounds."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -10,11 +9,12 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, WIDTHS
+from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, WIDTHS, finished, panels
 from dmlmc.experiments.plots.widgets import picture_under_sliders
 from dmlmc.rates import Rates
+from dmlmc.schedule import DELAYED
 from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, span_per_step
-from dmlmc.theory.theorem import METHODS, Problem
+from dmlmc.theory.theorem import Problem
 
 GUARANTEE_COLOURS = {**COLOURS, SHARPER: PALETTE[2]}
 GUARANTEE_STYLES = {**STYLES, SHARPER: "-."}
@@ -27,7 +27,7 @@ def bounds_against_truth(check: pd.DataFrame, runs: pd.DataFrame) -> Figure:
 
     ``check`` has the columns ``guarantee, exact, bound``; ``runs`` has ``measured`` and ``error`` too, drawn with bars.
     """
-    figure, axis = _axes(5.2, 4.4)
+    figure, (axis,) = panels(1, (5.2, 4.4))
     both = pd.concat([check.exact, runs.measured])
     ends = [both.min() / 2, both.max() * 2]
     axis.plot(ends, ends, color="black", linewidth=1, label="bound = truth")
@@ -47,7 +47,7 @@ def bounds_against_truth(check: pd.DataFrame, runs: pd.DataFrame) -> Figure:
     axis.set(xscale="log", yscale="log", xlabel=r"average of $|\nabla F|^2$: exact, and measured (outlined)")
     axis.set(ylabel="its bound", xlim=ends)
     axis.legend(frameon=True, loc="upper left", fontsize=8)
-    return _finished(figure)
+    return finished(figure)
 
 
 def error_along_run(bounds: pd.DataFrame, measured: np.ndarray) -> Figure:
@@ -55,7 +55,7 @@ def error_along_run(bounds: pd.DataFrame, measured: np.ndarray) -> Figure:
 
     ``measured`` holds squared errors of runs, shape (seeds, steps): their means are dots, with two standard errors.
     """
-    figure, axis = _axes(5.6, 4.0)
+    figure, (axis,) = panels(1, (5.6, 4.0))
     names = {"remark": "remark", "lemma 2": "Bounded Bias 2", "kernel": "kernel 1/(t-s)", "lemma 1": "Bounded Bias 1"}
     names |= {"orthogonal": "ours, at each step", "exact": "exact"}
     styles = [":", (0, (5, 1)), "-.", "--", (0, (3, 1, 1, 1)), "-"]
@@ -67,12 +67,12 @@ def error_along_run(bounds: pd.DataFrame, measured: np.ndarray) -> Figure:
     axis.errorbar(shown + 1, means, 2 * error, fmt="o", markersize=4, color=PALETTE[1], label="runs")
     axis.set(xscale="log", yscale="log", xlabel="step t + 1", ylabel=r"$E|\nabla F(x_t) - g_t|^2$ and its bounds")
     axis.legend(frameon=True, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return _finished(figure)
+    return finished(figure)
 
 
 def proof_steps(table: pd.DataFrame) -> Figure:
     """What each step of the proof makes of the average, as bars, from ``proof.looseness``."""
-    figure, axis = _axes(6.4, 3.0)
+    figure, (axis,) = panels(1, (6.4, 3.0))
     axis.barh(table["step of the proof"], table.value, color=PALETTE[0])
     for row, (value, factor) in enumerate(zip(table.value, table.factor, strict=True)):
         axis.text(
@@ -83,17 +83,15 @@ def proof_steps(table: pd.DataFrame) -> Figure:
         )
     axis.set(xlabel=r"bound on the average of $|\nabla F|^2$", xlim=(0, table.value.max() * 1.35))
     axis.invert_yaxis()
-    return _finished(figure)
+    return finished(figure)
 
 
 def trade(maps: dict[str, pd.DataFrame]) -> Figure:
     """Heat maps of the span of MLMC over that of delayed MLMC; the title of each is its key, its column ``ratio``."""
-    with sns.axes_style("white"):
-        widths = [frame.max_level.nunique() for frame in maps.values()]
-        size, ratios = (0.55 * sum(widths) + 1.0, 2.8), {"width_ratios": widths}
-        figure, axes = plt.subplots(1, len(maps), figsize=size, gridspec_kw=ratios, squeeze=False)
+    widths = [frame.max_level.nunique() for frame in maps.values()]
+    figure, axes = panels(len(maps), (0.55 * sum(widths) + 1.0, 2.8), grid="white", width_ratios=widths)
     limit = max(np.nanmax(np.abs(np.log2(frame.ratio))) for frame in maps.values())
-    for axis, (title, frame) in zip(axes[0], maps.items(), strict=True):
+    for axis, (title, frame) in zip(axes, maps.items(), strict=True):
         table = frame.pivot(index="target", columns="max_level", values="ratio").sort_index(ascending=False)
         labels = table.map(
             lambda ratio: f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1g}" if ratio < 0.1 else f"{ratio:.2g}"
@@ -104,8 +102,8 @@ def trade(maps: dict[str, pd.DataFrame]) -> Figure:
         )  # fmt: skip
         axis.set(title=title, xlabel="finest level l_max", ylabel="")
         axis.set_yticklabels([f"{target:.0e}" for target in table.index], rotation=0)
-    axes[0, 0].set_ylabel(r"target for the average of $|\nabla F|^2$")
-    return _finished(figure)
+    axes[0].set_ylabel(r"target for the average of $|\nabla F|^2$")
+    return finished(figure)
 
 
 def stability(maps: dict[str, pd.DataFrame], lines: pd.DataFrame, runs: dict[str, pd.DataFrame]) -> Figure:
@@ -114,9 +112,8 @@ def stability(maps: dict[str, pd.DataFrame], lines: pd.DataFrame, runs: dict[str
     ``maps`` has the columns ``exponent, step_size, growth``; ``lines`` has ``exponent`` and one column per line;
     ``runs``, by panel, has ``exponent, step_size, unstable`` of actual runs.
     """
-    with sns.axes_style("ticks"):
-        figure, axes = plt.subplots(1, len(maps), figsize=(4.6 * len(maps), 3.8), sharey=True, squeeze=False)
-    for axis, (title, frame) in zip(axes[0], maps.items(), strict=True):
+    figure, axes = panels(len(maps), (4.6 * len(maps), 3.8), grid="ticks", sharey=True)
+    for axis, (title, frame) in zip(axes, maps.items(), strict=True):
         table = frame.pivot(index="step_size", columns="exponent", values="growth")
         unstable = (table >= 1).to_numpy().astype(float)
         axis.pcolormesh(table.columns, table.index, unstable, cmap="Oranges", vmin=0, vmax=2, shading="nearest")
@@ -130,8 +127,8 @@ def stability(maps: dict[str, pd.DataFrame], lines: pd.DataFrame, runs: dict[str
                 here.exponent, here.step_size, marker=marker, s=26, color=PALETTE[0], facecolor=face, label=label
             )
         axis.set(yscale="log", title=title, xlabel="exponent d' of the periods")
-    axes[0, 0].set_ylabel("step size times L")
-    handles, labels = axes[0, -1].get_legend_handles_labels()
+    axes[0].set_ylabel("step size times L")
+    handles, labels = axes[-1].get_legend_handles_labels()
     shade = Patch(color=plt.get_cmap("Oranges")(0.5), label="unstable, exactly")
     figure.legend(
         [*handles, shade], [*labels, "unstable, exactly"], ncols=5, fontsize=8, loc="lower center", frameon=False
@@ -146,34 +143,33 @@ def step_sizes(experiment: pd.DataFrame, marks: dict[str, tuple[float, float]]) 
     ``experiment`` has ``step_size, loss``; a loss that is not finite is drawn as a cross at the top. ``marks`` maps the
     label of a range to its two ends, which may be equal.
     """
-    figure, axis = _axes(6.4, 3.8)
+    figure, (axis,) = panels(1, (6.4, 3.8))
     finite = experiment[np.isfinite(experiment.loss)]
     lost = experiment[~np.isfinite(experiment.loss)]
     top = 4 * finite.loss.max()
-    axis.plot(finite.step_size, finite.loss, "o-", color=GUARANTEE_COLOURS["delayed MLMC"], label="delayed MLMC, loss")
+    axis.plot(finite.step_size, finite.loss, "o-", color=GUARANTEE_COLOURS[DELAYED], label=f"{DELAYED}, loss")
     if len(lost):
         axis.plot(lost.step_size, [top] * len(lost), "x", color="black", label="diverged")
     for colour, (label, (low, high)) in zip((PALETTE[3], PALETTE[2], PALETTE[4]), marks.items(), strict=False):
         axis.axvspan(low / 1.03, high * 1.03, color=colour, alpha=0.35, label=label)
     axis.set(xscale="log", yscale="log", xlabel="step size", ylabel="validation loss")
     axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return _finished(figure)
+    return finished(figure)
 
 
-def explore(max_level: int = 6, log2_steps: int = 12, log2_samples: int = 16, d: float = 1.0) -> Figure:
+def bounds_picture(max_level: int = 6, log2_steps: int = 12, log2_samples: int = 16, d: float = 1.0) -> Figure:
     """The bounds of all guarantees against steps and against span, for L = M = gap = 1, b = 1.8, c = 1.
 
     The vertical line marks ``2^log2_steps`` steps in the left panel.
 
-    >>> figure = explore(max_level=3)
+    >>> figure = bounds_picture(max_level=3)
     >>> len(figure.axes)
     2
     >>> plt.close(figure)
     """
     problem = Problem(1.0, 1.0, Rates(b=1.8, c=1.0, d=d), max_level, 1.0)
     steps = np.unique(np.geomspace(1, 2 ** (log2_steps + 8), 60).astype(int))
-    with sns.axes_style("whitegrid"):
-        figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.8), sharey=True)
+    figure, axes = panels(2, (9.0, 3.8), sharey=True)
     for name in GUARANTEES:
         after = guarantee(problem, name, 2.0**log2_samples)
         values = [after(int(count)).total for count in steps]
@@ -184,11 +180,11 @@ def explore(max_level: int = 6, log2_steps: int = 12, log2_samples: int = 16, d:
     axes[0].set(xscale="log", yscale="log", xlabel="steps T", ylabel=r"bound on the average of $|\nabla F|^2$")
     axes[1].set(xscale="log", xlabel="cumulative span [level-0 paths]")
     axes[1].legend(frameon=True, fontsize=8)
-    return _finished(figure)
+    return finished(figure)
 
 
-def sliders() -> Any:
-    """The picture of ``explore`` under sliders for l_max, log2 T, log2 N and d."""
+def bounds_explorer() -> Any:
+    """The picture of ``bounds_picture`` under sliders for l_max, log2 T, log2 N and d."""
     import ipywidgets  # of the dev extra: only a notebook can show it
 
     ranges = {
@@ -197,23 +193,4 @@ def sliders() -> Any:
         "log2_samples": ipywidgets.IntSlider(16, 4, 30, description="log2 N"),
         "d": ipywidgets.FloatSlider(1.0, min=0.25, max=2.5, step=0.25, description="d"),
     }
-    return picture_under_sliders(explore, ranges)
-
-
-def growth_table(growth: pd.DataFrame, methods: Sequence[str] = METHODS) -> pd.DataFrame:
-    """Claimed and fitted exponents side by side, a row per quantity and variable, from ``complexity.growth``."""
-    cells = growth.assign(cell=[f"{c:g} / {f:.2f}" for c, f in zip(growth.claimed, growth.fitted, strict=True)])
-    table = cells.pivot_table(
-        index=["quantity", "against"], columns="method", values="cell", aggfunc="first", sort=False
-    )
-    return table[list(methods)]
-
-
-def _axes(width: float, height: float):
-    with sns.axes_style("whitegrid"):
-        return plt.subplots(figsize=(width, height))
-
-
-def _finished(figure: Figure) -> Figure:
-    figure.tight_layout()
-    return figure
+    return picture_under_sliders(bounds_picture, ranges)

@@ -1,11 +1,11 @@
 """Figures of the notebook on wall-clock time: seconds of a step, of paths side by side, of gradients."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES
+from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, finished, panels
+from dmlmc.schedule import DELAYED, MLMC, NAIVE
 
 
 def step_times(tables: dict[str, pd.DataFrame]) -> Figure:
@@ -13,10 +13,9 @@ def step_times(tables: dict[str, pd.DataFrame]) -> Figure:
 
     The tables are those of ``dmlmc.calibration.timing.method_seconds``, for several levels one below the other.
     """
-    with sns.axes_style("whitegrid"):
-        figure, axes = plt.subplots(1, len(tables), figsize=(4.4 * len(tables), 3.8), squeeze=False)
-    for axis, (title, table) in zip(axes[0], tables.items(), strict=True):
-        for method, marker in (("naive", "s"), ("MLMC", "o"), ("delayed MLMC", "D")):
+    figure, axes = panels(len(tables), (4.4 * len(tables), 3.8))
+    for axis, (title, table) in zip(axes, tables.items(), strict=True):
+        for method, marker in ((NAIVE, "s"), (MLMC, "o"), (DELAYED, "D")):
             rows, colour = table[table.method == method], COLOURS[method]
             axis.plot(rows.max_level, rows.predicted, STYLES[method], color=colour, linewidth=1)
             axis.plot(rows.max_level, rows.seconds, marker, color=colour, label=method)
@@ -24,18 +23,16 @@ def step_times(tables: dict[str, pd.DataFrame]) -> Figure:
         axis.plot(level0.max_level, level0.seconds, "k.:", linewidth=1, label="a level-0 step")
         axis.set_yscale("log", base=2)
         axis.set(title=title, xlabel="finest level $l_{max}$", xticks=sorted(table.max_level.unique()))
-    axes[0, 0].set_ylabel("seconds per SGD step")
-    axes[0, 0].legend(frameon=True, loc="upper left")
-    figure.tight_layout()
-    return figure
+    axes[0].set_ylabel("seconds per SGD step")
+    axes[0].legend(frameon=True, loc="upper left")
+    return finished(figure)
 
 
 def path_times(chain: pd.DataFrame) -> Figure:
     """Seconds of an SGD step against paths side by side: columns ``paths, seconds, fastest, slowest``."""
-    with sns.axes_style("whitegrid"):
-        figure, axis = plt.subplots(figsize=(5.0, 3.6))
-    axis.fill_between(chain.paths, chain.fastest, chain.slowest, color=COLOURS["naive"], alpha=0.3)
-    axis.plot(chain.paths, chain.seconds, "s-", color=COLOURS["naive"], label="measured, and its range")
+    figure, (axis,) = panels(1, (5.0, 3.6))
+    axis.fill_between(chain.paths, chain.fastest, chain.slowest, color=COLOURS[NAIVE], alpha=0.3)
+    axis.plot(chain.paths, chain.seconds, "s-", color=COLOURS[NAIVE], label="measured, and its range")
     last = chain.iloc[-1]
     axis.plot(chain.paths, last.seconds * chain.paths / last.paths, "k:", linewidth=1, label="as much per path")
     axis.axhline(chain.seconds.iloc[0], color="black", linestyle="--", linewidth=1, label="as long as one path")
@@ -43,18 +40,16 @@ def path_times(chain: pd.DataFrame) -> Figure:
     axis.set_yscale("log", base=2)
     axis.set(xlabel="paths, side by side", ylabel="seconds per SGD step", ylim=(chain.fastest.min() / 2, None))
     axis.legend(frameon=True)
-    figure.tight_layout()
-    return figure
+    return finished(figure)
 
 
-def gradient_ratios(panels: dict[str, pd.DataFrame]) -> Figure:
+def gradient_ratios(tables: dict[str, pd.DataFrame]) -> Figure:
     """How many times as long as ours other ways to write a gradient take, a panel for each of ours.
 
     Each table has the columns ``gradient, way, ratio``; the line at 1 is ours.
     """
-    with sns.axes_style("whitegrid"):
-        figure, axes = plt.subplots(1, len(panels), figsize=(5.4 * len(panels), 3.6), sharey=True, squeeze=False)
-    for axis, (title, ratios) in zip(axes[0], panels.items(), strict=True):
+    figure, axes = panels(len(tables), (5.4 * len(tables), 3.6), sharey=True)
+    for axis, (title, ratios) in zip(axes, tables.items(), strict=True):
         sns.barplot(
             ratios, x="gradient", y="ratio", hue="way", palette=[PALETTE[2], PALETTE[4]], ax=axis, legend="full"
         )
@@ -64,7 +59,6 @@ def gradient_ratios(panels: dict[str, pd.DataFrame]) -> Figure:
         axis.set(xlabel="", title=title)
         axis.tick_params(axis="x", rotation=45)
         axis.get_legend().remove()
-    axes[0, 0].set_ylabel("seconds, over dmlmc's")
-    axes[0, 0].legend(frameon=True, title=None, loc="upper left")
-    figure.tight_layout()
-    return figure
+    axes[0].set_ylabel("seconds, over dmlmc's")
+    axes[0].legend(frameon=True, title=None, loc="upper left")
+    return finished(figure)

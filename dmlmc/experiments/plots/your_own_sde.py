@@ -3,15 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from scipy import stats
 
-from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES
+from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, finished, panels
+from dmlmc.schedule import DELAYED, MLMC, NAIVE
 
 
 def delayed(factor: int) -> str:
@@ -20,12 +19,12 @@ def delayed(factor: int) -> str:
     >>> delayed(1), delayed(4)
     ('delayed MLMC', 'delayed MLMC, periods x 4')
     """
-    return "delayed MLMC" if factor == 1 else f"delayed MLMC, periods x {factor}"
+    return DELAYED if factor == 1 else f"{DELAYED}, periods x {factor}"
 
 
 _COLOURS = {**COLOURS, delayed(4): PALETTE[2], delayed(16): PALETTE[4]}
 _STYLES = {**STYLES, delayed(4): "-.", delayed(16): "-."}
-_MARKERS = {"naive": "s", "MLMC": "o", "delayed MLMC": "D", delayed(4): "^", delayed(16): "v"}
+_MARKERS = {NAIVE: "s", MLMC: "o", DELAYED: "D", delayed(4): "^", delayed(16): "v"}
 
 
 def marginal_densities(states: Mapping[str, Any], times: Sequence[float]) -> Figure:
@@ -33,10 +32,9 @@ def marginal_densities(states: Mapping[str, Any], times: Sequence[float]) -> Fig
 
     The name "data" is drawn as a grey area, "before training" thin and dotted, a method in its own colour.
     """
-    with sns.axes_style("whitegrid"):
-        figure, axes = plt.subplots(1, len(times), figsize=(3.6 * len(times), 3.2), sharey=True, squeeze=False)
+    figure, axes = panels(len(times), (3.6 * len(times), 3.2), sharey=True)
     grid = np.linspace(-2.5, 2.5, 200)
-    for column, (axis, time) in enumerate(zip(axes[0], times, strict=True)):
+    for column, (axis, time) in enumerate(zip(axes, times, strict=True)):
         for name, values in states.items():
             density = stats.gaussian_kde(np.asarray(values)[column], bw_method=0.15)(grid)
             if name == "data":
@@ -44,10 +42,9 @@ def marginal_densities(states: Mapping[str, Any], times: Sequence[float]) -> Fig
             else:
                 axis.plot(grid, density, STYLES.get(name, ":"), color=COLOURS.get(name, "black"), label=name)
         axis.set(title=f"t = {time:g}", xlabel="state x")
-    axes[0, 0].set_ylabel("density")
-    axes[0, -1].legend(frameon=True, loc="upper left", fontsize="small")
-    figure.tight_layout()
-    return figure
+    axes[0].set_ylabel("density")
+    axes[-1].legend(frameon=True, loc="upper left", fontsize="small")
+    return finished(figure)
 
 
 def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None, *, start: float) -> Figure:
@@ -57,12 +54,9 @@ def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None
     upper rim with a cross. ``marks`` are learning rates to draw as vertical lines.
     """
     optimisers = table.optimiser.unique()
-    with sns.axes_style("whitegrid"):
-        figure, axes = plt.subplots(
-            1, len(optimisers), figsize=(max(4.8, 3.6 * len(optimisers)), 3.5), sharey=True, squeeze=False
-        )
+    figure, axes = panels(len(optimisers), (max(4.8, 3.6 * len(optimisers)), 3.5), sharey=True)
     methods, rim = list(table.method.unique()), 2 * start
-    for axis, optimiser in zip(axes[0], optimisers, strict=True):
+    for axis, optimiser in zip(axes, optimisers, strict=True):
         here = table[table.optimiser == optimiser]
         for place, method in enumerate(methods):
             rows = here[here.method == method]
@@ -81,21 +75,19 @@ def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None
         axis.set_xlim(used[0] / 1.4, used[-1] * 1.4)
         axis.set_xticks(used, [f"{rate:g}" for rate in used], minor=False, rotation=45 if len(used) > 5 else 0)
         axis.xaxis.set_minor_locator(NullLocator())
-    axes[0, 0].set_ylabel("loss after training")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center", ncols=6, bbox_to_anchor=(0.5, -0.1))
-    figure.tight_layout()
-    return figure
+    axes[0].set_ylabel("loss after training")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=6, bbox_to_anchor=(0.5, -0.1))
+    return finished(figure)
 
 
 def momentum_limits(limits: Mapping[float, pd.DataFrame], runs: Mapping[float, pd.DataFrame]) -> Figure:
     """The largest stable learning rate against momentum, a line per refresh period, and runs, stable or not.
 
     A panel per curvature of the fresh level, beside a stale one of curvature 1, with the tables of
-    ``dmlmc.experiments.stability.stability_limits`` and ``dmlmc.experiments.stability.runs_near_limits``.
+    ``dmlmc.experiments.stability.momentum_limits_table`` and ``dmlmc.experiments.stability.runs_near_limits``.
     """
-    with sns.axes_style("whitegrid"):
-        figure, axes = plt.subplots(1, len(limits), figsize=(4.4 * len(limits), 3.8), sharey=True, squeeze=False)
-    for axis, (fresh, table) in zip(axes[0], limits.items(), strict=True):
+    figure, axes = panels(len(limits), (4.4 * len(limits), 3.8), sharey=True)
+    for axis, (fresh, table) in zip(axes, limits.items(), strict=True):
         for colour, (period, rows) in zip((PALETTE[i] for i in (2, 4, 3)), table.groupby("period"), strict=False):
             axis.plot(rows.momentum, rows.limit, color=colour, label=f"refresh period {period}")
             here = runs[fresh][runs[fresh].period == period]
@@ -104,9 +96,8 @@ def momentum_limits(limits: Mapping[float, pd.DataFrame], runs: Mapping[float, p
                 axis.plot(points.momentum, points.learning_rate, marker, color=colour, markersize=5)
         beside = f"beside a fresh level of curvature {fresh:g}" if fresh else "a stale level alone"
         axis.set(yscale="log", xlabel="momentum", title=beside)
-    axes[0, 0].plot([], [], "ko", label="run: stable")
-    axes[0, 0].plot([], [], "kx", label="run: unstable")
-    axes[0, 0].set_ylabel("largest stable learning rate")
-    axes[0, 0].legend(frameon=True, fontsize="small", loc="lower left")
-    figure.tight_layout()
-    return figure
+    axes[0].plot([], [], "ko", label="run: stable")
+    axes[0].plot([], [], "kx", label="run: unstable")
+    axes[0].set_ylabel("largest stable learning rate")
+    axes[0].legend(frameon=True, fontsize="small", loc="lower left")
+    return finished(figure)

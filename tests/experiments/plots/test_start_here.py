@@ -15,7 +15,7 @@ def texts(axis):
 
 
 def test_the_picture_shows_the_papers_plan():
-    raster, samples, work, span = start_here.explore().axes
+    raster, samples, work, span = start_here.plan_picture().axes
     plan = dmlmc.plan(dmlmc.Rates(b=1.8, c=1.0, d=1.0), max_level=6, samples=823)
     (mesh,) = [one for one in raster.collections if one.get_array() is not None]
     shown = np.asarray(mesh.get_array()).reshape(7, start_here.STEPS)
@@ -30,23 +30,23 @@ def test_the_picture_shows_the_papers_plan():
 
 @pytest.mark.parametrize("place", [{"b": 0.5, "c": 2.0}, {"d": 0.0}, {"max_level": 0}, {"max_level": 10, "d": 1.9}])
 def test_every_corner_can_be_drawn_without_a_warning_and_leaves_no_figure_behind(place):
-    assert widgets.png(start_here.explore(**place)).startswith(b"\x89PNG")
+    assert widgets.png(start_here.plan_picture(**place)).startswith(b"\x89PNG")
     assert plt.get_fignums() == []
 
 
 def test_a_wrong_level_is_named():
-    with pytest.raises(ValueError, match="explore: max_level must be at least 0, got -1"):
-        start_here.explore(max_level=-1)
+    with pytest.raises(ValueError, match="plan_picture: max_level must be at least 0, got -1"):
+        start_here.plan_picture(max_level=-1)
 
 
 def test_a_slider_moves_the_picture_and_the_output_holds_a_still():
-    box = start_here.sliders(max_level=3)
+    box = start_here.plan_explorer(max_level=3)
     controls, image = box.children
     by_name = {slider.description: slider for slider in controls.children}
     assert list(by_name) == ["b", "c", "d", "l_max", "N"]
-    assert image.value == widgets.png(start_here.explore(max_level=3))
+    assert image.value == widgets.png(start_here.plan_picture(max_level=3))
     by_name["d"].value = 0.0
-    assert image.value == widgets.png(start_here.explore(max_level=3, d=0.0))
+    assert image.value == widgets.png(start_here.plan_picture(max_level=3, d=0.0))
     bundle = box._repr_mimebundle_()
     assert base64.b64decode(bundle["image/png"]) == image.value and WIDGET in bundle
 

@@ -4,9 +4,9 @@ import pandas as pd
 
 import dmlmc
 from dmlmc.experiments.plots import style, theorem
+from dmlmc.experiments.stability import growth_map, safe_lines
 from dmlmc.theory import complexity, proof
 from dmlmc.theory.complexity import GUARANTEES
-from dmlmc.theory.quadratic import growth_map, safe_lines
 from dmlmc.theory.theorem import Problem
 
 
@@ -76,8 +76,8 @@ def test_step_sizes_that_diverged_are_crossed_out():
     assert axis.lines[1].get_xdata() == [10.0] and axis.lines[1].get_ydata() > 2.0
 
 
-def test_explore_draws_the_guarantees_in_the_methods_colours():
-    figure = theorem.explore(max_level=3, log2_steps=4, log2_samples=10, d=0.5)
+def test_the_picture_of_the_bounds_draws_the_guarantees_in_the_methods_colours():
+    figure = theorem.bounds_picture(max_level=3, log2_steps=4, log2_samples=10, d=0.5)
     lines = {line.get_label(): line for line in figure.axes[1].lines}
     assert list(lines) == list(GUARANTEES)
     for method, colour in style.COLOURS.items():
@@ -88,15 +88,9 @@ def test_explore_draws_the_guarantees_in_the_methods_colours():
 
 
 def test_the_sliders_redraw_the_picture():
-    shown = theorem.sliders()
+    shown = theorem.bounds_explorer()
     choices, image = shown.children
     before = bytes(image.value)
     choices.children[0].value = 2
     assert before != bytes(image.value) and before.startswith(b"\x89PNG")
     assert not plt.get_fignums()
-
-
-def test_the_table_of_growth_pairs_claims_with_fits():
-    growth = complexity.growth(problem(), 2**12)
-    table = theorem.growth_table(growth)
-    assert table.columns.tolist() == ["naive", "MLMC", "delayed MLMC"] and table.loc["span", "T"].naive == "1 / 1.00"

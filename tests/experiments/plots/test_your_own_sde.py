@@ -30,7 +30,7 @@ def test_rates_that_diverged_stand_at_the_rim_with_a_cross():
 
 
 def test_limits_of_momentum_have_a_panel_per_fresh_curvature():
-    limits = {fresh: stability.stability_limits(fresh, [1, 4], [0.0, 0.9]) for fresh in (0.0, 2.0)}
+    limits = {fresh: stability.momentum_limits_table(fresh, [1, 4], [0.0, 0.9]) for fresh in (0.0, 2.0)}
     runs = {
         fresh: table.assign(learning_rate=table.limit, unstable=table.momentum > 0) for fresh, table in limits.items()
     }

@@ -1,0 +1,79 @@
+"""The tables of the README that are computed; ``python -m dmlmc.reproduce.readme`` fills them in.
+
+The table of claims is that of ``figures/data/summary.json``, which ``make reproduce`` writes. The table of seconds on
+many devices is the model of ``dmlmc.theory.scaling``.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dmlmc._internal.files import write
+from dmlmc.reproduce.summary import CLAIMS, DATA, as_rows
+from dmlmc.theory.scaling import scaling_rows
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def filled(text: str, records: Sequence[dict[str, Any]]) -> str:
+    """The text of a README with both tables replaced; ``records`` are those of ``summary.json``."""
+    text = fill_between(text, markers("summary"), markdown_table(claim_rows(records)))
+    return fill_between(text, markers("scaling"), markdown_table(scaling_rows()))
+
+
+def markers(table: str) -> tuple[str, str]:
+    """The lines around a table.
+
+    >>> markers("scaling")[1]
+    '<!-- scaling: end -->'
+    """
+    return f"<!-- {table}: begin, filled by python -m dmlmc.reproduce.readme -->", f"<!-- {table}: end -->"
+
+
+def claim_rows(records: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """The cells of the table of claims, its head first, each claim with its rule."""
+    rules = {claim.claim: claim.rule for claim in CLAIMS}
+    head, *rows = as_rows(records)
+    return [(*head, "rule"), *((*row, rules[row[0]]) for row in rows)]
+
+
+def fill_between(text: str, markers: tuple[str, str], body: str) -> str:
+    """A text with what is between two marker lines replaced.
+
+    >>> fill_between("a <1> old <2> z", ("<1>", "<2>"), "new")
+    'a <1>\\nnew\\n<2> z'
+    """
+    before, begin, rest = text.partition(markers[0])
+    _, end, after = rest.partition(markers[1])
+    if not (begin and end):
+        raise ValueError(
+            f"fill_between: text must hold the lines {markers[0]!r} and {markers[1]!r}, got neither or one."
+        )
+    return f"{before}{begin}\n{body}\n{end}{after}"
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells, the head first, as a table in Markdown.
+
+    >>> print(markdown_table([("level", "cost"), ("6", "64")]))
+    | level | cost |
+    | --- | --- |
+    | 6 | 64 |
+    """
+    head, *body = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *body))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line: fill both tables."""
+    argparse.ArgumentParser("python -m dmlmc.reproduce.readme", description=__doc__).parse_args(arguments)
+    records = json.loads((DATA / "summary.json").read_text())
+    write(README, filled(README.read_text(), records))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+import json
+
+import numpy as np
+import pytest
+
+from dmlmc.reproduce import readme, summary
+from dmlmc.theory import scaling
+
+RECORDS = json.loads((summary.DATA / "summary.json").read_text())
+SUMMARY, SCALING = readme.markers("summary"), readme.markers("scaling")
+
+
+def skeleton(body=""):
+    return "before\n{}\n{body}{}\nbetween\n{}\n{body}{}\nafter\n".format(*SUMMARY, *SCALING, body=body)
+
+
+def test_the_tables_of_the_readme_are_those_of_the_committed_summary_and_of_the_model():
+    text = readme.README.read_text()
+    assert readme.filled(text, RECORDS) == text
+
+
+def test_the_readme_states_the_constants_behind_the_model():
+    plain = " ".join(readme.README.read_text().split())
+    assert "1 ms for a level-0 path, 1 µs for every further one, 10 µs per hop" in plain
+    np.testing.assert_allclose(list(scaling.ASSUMED.values()), [1e-3, 1e-6, 1e-5])
+    assert "2^20 samples at level 0" in plain and scaling.LEVEL0_SAMPLES == 2**20
+
+
+def test_the_tables_go_between_the_markers_and_a_second_time_changes_nothing():
+    once = readme.filled(skeleton("old\n"), RECORDS)
+    assert once == readme.filled(once, RECORDS)
+    lines = once.splitlines()
+    assert lines[0] == "before" and lines[-1] == "after" and "old" not in lines
+    claims, seconds = lines[1 : lines.index("between")], lines[lines.index("between") + 1 : -1]
+    assert (claims[0], claims[-1], seconds[0], seconds[-1]) == (*SUMMARY, *SCALING)
+    assert len(claims) == 2 + 2 + len(RECORDS) and {line.count("|") for line in claims[1:-1]} == {7}
+    assert len(seconds) == 2 + 1 + len(scaling.scaling_rows())
+    with pytest.raises(ValueError, match="text must hold the lines"):
+        readme.filled("no markers", RECORDS)
+
+
+def test_the_command_fills_both_tables(tmp_path, monkeypatch):
+    monkeypatch.setattr(readme, "README", tmp_path / "README.md")
+    readme.README.write_text(skeleton())
+    assert readme.main([]) == 0
+    assert readme.README.read_text() == readme.filled(skeleton(), RECORDS)
+    assert "| 16 to 16 | yes |" in readme.README.read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]  # nothing half-written
