@@ -25,14 +25,27 @@ LOCK = (ROOT / "requirements.lock").read_text().splitlines()
 PINS = {canonicalize_name(Requirement(line).name): Requirement(line) for line in LOCK}
 
 
+EXTRAS = PROJECT["optional-dependencies"]
+
+
 def declared():
-    return [Requirement(text) for text in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]]
+    """What the library and its extras require; an extra that includes another names the project itself."""
+    named = [
+        Requirement(text) for text in [*PROJECT["dependencies"], *(text for extra in EXTRAS.values() for text in extra)]
+    ]
+    return [requirement for requirement in named if requirement.name != PROJECT["name"]]
 
 
 @pytest.mark.parametrize("requirement", declared(), ids=str)
 def test_every_declared_dependency_is_pinned_within_its_range(requirement):
     (pin,) = PINS[canonicalize_name(requirement.name)].specifier
     assert pin.operator == "==" and requirement.specifier.contains(pin.version)
+
+
+def test_the_dev_extra_has_every_other_one():
+    # The lock is compiled from dev alone.
+    own = [requirement for requirement in map(Requirement, EXTRAS["dev"]) if requirement.name == PROJECT["name"]]
+    assert set().union(*(requirement.extras for requirement in own)) == set(EXTRAS) - {"dev"}
 
 
 def test_the_lock_is_exact_and_names_no_host():
