@@ -3,9 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 MUTMUT := mutmut==3.8.0
+LOWEST := .venv-lowest
+NOT_LIBRARY := dmlmc/experiments dmlmc/reproduce tests/experiments tests/reproduce tests/test_project.py tests/test_wheel.py tests/test_lab.py
+# uv, from a little environment of its own where it is not installed.
+GET_UV := command -v uv >/dev/null 2>&1 || { "$(PYTHON)" -m venv .lock-venv && .lock-venv/bin/python -m pip install --quiet uv; }
+UV := PATH="$$PATH:$(CURDIR)/.lock-venv/bin" uv
 LOCK_FLAGS := --extra dev --universal --fork-strategy fewest --no-emit-index-url --no-emit-find-links --no-annotate --no-header
+UPGRADE ?= --upgrade
 
-.PHONY: help setup test reproduce quick lab test-lab notebooks bench mutants lock format
+.PHONY: help setup test test-lowest reproduce quick lab test-lab notebooks bench mutants lock format
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -31,6 +37,19 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 test: setup  ## run the tests and the notebooks (minutes)
 	$(RUN) -m pytest -n auto --dist loadfile
 
+# uv resolves what pyproject.toml names to its lowest version, and what that needs in turn to the newest that fits. The
+# lock, the notebooks and the figures are left out. Old packages warn of what they or Python have changed since: here
+# warnings are no errors.
+test-lowest: $(LOWEST)/.ready  ## run the library's tests with the oldest packages that it allows, in .venv-lowest
+	$(LOWEST)/bin/python -m pytest -n auto --dist loadfile -W default tests dmlmc $(NOT_LIBRARY:%=--ignore=%)
+
+$(LOWEST)/.ready: pyproject.toml
+	@rm -rf $(LOWEST)
+	@$(GET_UV)
+	$(UV) venv --quiet --python "$(PYTHON)" $(LOWEST)
+	$(UV) pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[dev]'
+	@touch $@
+
 reproduce: setup  ## rerun the notebooks at the paper's size and redraw figures/
 	$(RUN) -m dmlmc.reproduce --profile paper
 
@@ -54,9 +73,9 @@ mutants: setup  ## count the small changes of the code that its tests notice, in
 	else $(RUN) -m pip install --quiet --disable-pip-version-check -c requirements.lock $(MUTMUT); fi
 	$(RUN) -m tests.mutants
 
-lock:  ## resolve the newest versions into requirements.lock and environment.yml
-	@command -v uv >/dev/null 2>&1 || { "$(PYTHON)" -m venv .lock-venv && .lock-venv/bin/python -m pip install --quiet uv; }
-	PATH="$$PATH:$(CURDIR)/.lock-venv/bin" uv pip compile pyproject.toml $(LOCK_FLAGS) --upgrade --quiet -o requirements.lock
+lock:  ## resolve the newest versions into requirements.lock and environment.yml (UPGRADE= only adds what is missing)
+	@$(GET_UV)
+	$(UV) pip compile pyproject.toml $(LOCK_FLAGS) $(UPGRADE) --quiet -o requirements.lock
 	@{ printf 'name: dmlmc\nchannels:\n  - conda-forge\ndependencies:\n  - python>=3.11,<3.14\n  - pip\n  - pip:\n'; \
 	   sed 's/.*/      - "&"/' requirements.lock; printf '      - "-e ."\n'; } > environment.yml
 

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import importlib.util
 import inspect
 import json
 import os
@@ -25,14 +26,27 @@ LOCK = (ROOT / "requirements.lock").read_text().splitlines()
 PINS = {canonicalize_name(Requirement(line).name): Requirement(line) for line in LOCK}
 
 
+EXTRAS = PROJECT["optional-dependencies"]
+
+
 def declared():
-    return [Requirement(text) for text in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]]
+    """What the library and its extras require; an extra that includes another names the project itself."""
+    named = [
+        Requirement(text) for text in [*PROJECT["dependencies"], *(text for extra in EXTRAS.values() for text in extra)]
+    ]
+    return [requirement for requirement in named if requirement.name != PROJECT["name"]]
 
 
 @pytest.mark.parametrize("requirement", declared(), ids=str)
 def test_every_declared_dependency_is_pinned_within_its_range(requirement):
     (pin,) = PINS[canonicalize_name(requirement.name)].specifier
     assert pin.operator == "==" and requirement.specifier.contains(pin.version)
+
+
+def test_the_dev_extra_has_every_other_one():
+    # The lock is compiled from dev alone.
+    own = [requirement for requirement in map(Requirement, EXTRAS["dev"]) if requirement.name == PROJECT["name"]]
+    assert set().union(*(requirement.extras for requirement in own)) == set(EXTRAS) - {"dev"}
 
 
 def test_the_lock_is_exact_and_names_no_host():
@@ -163,6 +177,18 @@ def test_make_help_lists_every_target():
     assert [line.split()[1] for line in done.stdout.splitlines()] == targets
 
 
+def test_the_workflow_runs_make_on_every_supported_python():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]
+    steps = {name: [step.get("run") for step in job["steps"]] for name, job in jobs.items()}
+    assert "make test PYTHON=python" in steps["test"] and "make test-lowest PYTHON=python" in steps["lowest"]
+    oldest = PROJECT["requires-python"].removeprefix(">=")
+    assert jobs["test"]["strategy"]["matrix"]["python"][0] == oldest
+    assert [step["with"]["python-version"] for step in jobs["lowest"]["steps"] if "with" in step] == [oldest]
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    supported = Requirement(environment["dependencies"][0]).specifier  # what conda may install
+    assert all(supported.contains(version) for version in jobs["test"]["strategy"]["matrix"]["python"])
+
+
 @pytest.fixture
 def bare_project(tmp_path):
     for name in ("Makefile", "requirements.lock", "pyproject.toml"):
@@ -224,6 +250,18 @@ def test_the_readme_tells_how_careful_the_theorem_is():
     assert "at steps two orders of magnitude larger" in text and 100 <= steps["sharper"] / steps["paper"] < 1000
 
 
-def test_every_path_that_the_readme_names_exists():
-    named = re.findall(r"\]\((?!https?://|#)([^)]+)\)", (ROOT / "README.md").read_text())
+@pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md"])
+def test_every_path_that_a_page_names_exists(file):
+    named = re.findall(r"\]\((?!https?://|#)([^)]+)\)", (ROOT / file).read_text())
     assert named and all((ROOT / path).exists() for path in named)
+
+
+def test_every_new_import_of_the_changelog_works():
+    moved = (ROOT / "CHANGELOG.md").read_text().partition("| before | now |")[2].partition("\n\n")[0]
+    new = [row.split("|")[2] for row in moved.splitlines()[2:]]
+    named = [name for cell in new for name in re.findall(r"`(dmlmc[.\w]+)`", cell)]
+    assert len(named) > 10 and all(importlib.util.find_spec(name) for name in named)
+
+
+def test_the_changelog_tells_this_version():
+    assert f"\n## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text()
