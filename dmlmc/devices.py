@@ -1,4 +1,4 @@
-"""Where a run is computed: a mesh of devices that share the samples of every gradient, the seeds, or both.
+"""Meshes: devices that share the samples of every gradient, the seeds, or both.
 
 A mesh may span several processes. Each of them then runs the same program and holds the arrays of its own devices.
 """
@@ -19,10 +19,10 @@ WHOLE = PartitionSpec()
 
 
 def mesh(samples: int | None = None, seeds: int = 1) -> Mesh:
-    """A mesh for ``mesh=``: the seeds are dealt to ``seeds`` groups of ``samples`` devices, which share each gradient.
+    """A mesh for ``mesh=``: ``seeds`` groups of ``samples`` devices share the seeds, a group shares each gradient.
 
-    ``samples`` defaults to all devices there are, of all processes, divided by ``seeds``. The devices of a group
-    are neighbours, since they add up their gradients, while groups never talk to each other.
+    ``samples`` defaults to the number of devices of all processes, divided by ``seeds``. The devices of a group are
+    neighbours, since they add up their gradients. Groups do not communicate.
 
     >>> dict(mesh(samples=1, seeds=1).shape)
     {'seeds': 1, 'samples': 1}
@@ -54,7 +54,7 @@ def even_mesh(seeds: int) -> Mesh:
 
 
 def check_mesh(name: str, given: Any) -> Mesh:
-    """The mesh, if its axes have names known here and if it has work for this process."""
+    """The mesh, if its axes have the right names and it holds a device of this process."""
     if not isinstance(given, Mesh):
         raise TypeError(f"{name}: mesh must be a jax.sharding.Mesh, such as dmlmc.mesh(samples=4), got {given!r}.")
     if not given.axis_names or not set(given.axis_names) <= {SAMPLES, SEEDS}:
@@ -66,14 +66,14 @@ def check_mesh(name: str, given: Any) -> Mesh:
         raise ValueError(
             f"{name}: mesh must hold a device of every process, got none of process {jax.process_index()}."
         )
-    return Mesh(given.devices, given.axis_names)  # jax.make_mesh would ask for shardings in the types of all arrays
+    return Mesh(given.devices, given.axis_names)  # a mesh of jax.make_mesh wants shardings in the types of all arrays
 
 
 def devices_sharing() -> int | None:
-    """How many devices share the samples where this is traced, None outside of a ``jax.shard_map`` over them."""
+    """How many devices share the samples. None if this is traced outside of a ``jax.shard_map`` over samples."""
     try:
         return jax.lax.axis_size(SAMPLES)
-    except NameError:  # jax's way to say that there is no such axis
+    except NameError:  # there is no such axis
         return None
 
 
@@ -95,19 +95,19 @@ def share_samples(
 
 
 def place(tree: PyTree, sharding: NamedSharding) -> PyTree:
-    """Arrays that every process holds whole, laid out over a mesh."""
+    """Distribute arrays, of which every process has a whole copy, over a mesh."""
 
     def place_leaf(leaf):
         if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             return jax.device_put(leaf, sharding)
-        # Keys of another process's devices can only be put there as plain numbers.
+        # jax.device_put sends no keys to the devices of another process, only plain numbers.
         return jr.wrap_key_data(jax.device_put(jr.key_data(leaf), sharding), impl=jr.key_impl(leaf))
 
     return jax.tree.map(place_leaf, tree)
 
 
 def gather(tree: PyTree) -> PyTree:
-    """Arrays that this process can read whole: those of one process as they are, others by asking their processes."""
+    """Arrays that this process can read whole. What other processes hold is sent here."""
 
     def gather_leaf(leaf):
         if leaf.is_fully_addressable or leaf.is_fully_replicated:
@@ -118,12 +118,12 @@ def gather(tree: PyTree) -> PyTree:
 
 
 def gather_values(given: Mesh, value: float) -> Float[np.ndarray, " devices"]:
-    """The value that each device's process has, one per device of a mesh. Processes wait for each other here."""
+    """The values of all processes, one per device of a mesh. A barrier: processes wait for each other here."""
     sharding = NamedSharding(given, PartitionSpec(given.axis_names))
     values = jax.make_array_from_callback((given.size,), sharding, lambda index: np.full(1, value, np.float32))
     return np.asarray(gather(values), dtype=float)
 
 
 def leads(given: Mesh) -> bool:
-    """Whether this process is the one that writes files and shows progress: that of the mesh's first device."""
+    """Whether this process writes files and shows progress: it holds the first device of the mesh."""
     return given.devices.flat[0].process_index == jax.process_index()

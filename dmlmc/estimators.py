@@ -34,8 +34,8 @@ class GradientEstimator(NamedTuple):
       step, and steps 0, 1, 2, ... in order. ``grads`` is shaped like ``params`` (``None`` for leaves that are
       not floating point arrays) and fits any optax optimiser.
     - ``method``: the name under which a run is recorded.
-    - ``work(step)`` and ``span(step)``: its cost at a step or an array of steps, in level-0 units. An estimator
-      of your own that does not say is recorded with NaN.
+    - ``work(step)`` and ``span(step)``: its cost at a step or an array of steps, in level-0 units. NaN is recorded
+      for an estimator without them.
     - ``mesh``: the devices that share the samples of every estimate, or None.
 
     Both functions can be compiled, batched over seeds with ``jax.vmap`` (leave ``step`` unbatched, or every
@@ -63,7 +63,7 @@ class GradientEstimator(NamedTuple):
     mesh: Mesh | None = None
 
     def checked(self, params: PyTree, state: PyTree, step: Any, key: Key[Array, ""]) -> tuple[PyTree, PyTree]:
-        """What ``estimate`` returns, or an error if that fits neither ``params`` nor ``state``."""
+        """What ``estimate`` returns, or an error if the gradient or the state has the wrong form."""
         found = self.estimate(params, state, step, key)
         if not isinstance(found, tuple) or len(found) != 2:
             raise TypeError(f"GradientEstimator: estimate must return a pair (grads, state), got {found!r}.")
@@ -78,8 +78,8 @@ def naive(
 ) -> GradientEstimator:
     """The mean gradient of ``samples`` independent paths, all at ``level``. ``c`` is the cost rate, for the accounts.
 
-    ``loss`` is any ``dmlmc.MultilevelLoss``; ``plan.naive_samples()`` gives as many paths as match a plan's variance.
-    ``mesh``: devices that share the samples, see ``dmlmc.mesh``. The samples are the same on any.
+    ``loss`` is any ``dmlmc.MultilevelLoss``; ``plan.naive_samples()`` is the number of paths with a plan's variance.
+    ``mesh``: devices that share the samples, see ``dmlmc.mesh``. The mesh does not change the samples.
 
     >>> import dmlmc
     >>> loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1.0, rates=dmlmc.Rates(b=1.8, c=1.0, d=1.0))
@@ -143,7 +143,7 @@ def delayed_mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) 
 
 
 def _multilevel(name: str, method: str, loss: MultilevelLoss, plan: Plan, mesh: Mesh | None) -> GradientEstimator:
-    """Algorithm 1 under the name of the function that was called, for its errors, and of the method, for records."""
+    """Algorithm 1. ``name`` is the public function that was called, for errors, ``method`` goes to the records."""
     instance(f"{name}: loss", loss, MultilevelLoss, ", such as dmlmc.SDELoss(...)")
     instance(f"{name}: plan", plan, Plan, ", made by dmlmc.plan(...)")
     gradients = [mean_gradient(partial(loss.differences, level=l), loss, l, n) for l, n in enumerate(plan.samples)]
@@ -165,7 +165,7 @@ def _multilevel(name: str, method: str, loss: MultilevelLoss, plan: Plan, mesh: 
             def refresh(gradient=gradient, level=level):
                 return gradient(params, jr.fold_in(step_key, level))
 
-            period = min(period, np.iinfo(np.int32).max)  # a longer one than any run is as good
+            period = min(period, np.iinfo(np.int32).max)  # no run is longer
             if period == 1:
                 latest.append(refresh())
             else:
@@ -186,7 +186,7 @@ def _on_mesh(mesh: Mesh | None, estimator: GradientEstimator) -> GradientEstimat
 
     @eqx.filter_jit
     def estimate(params, state, step, key):
-        if devices_sharing() is not None:  # dmlmc.train has spread itself over the mesh already
+        if devices_sharing() is not None:  # inside dmlmc.train, which is already on the mesh
             return estimator.estimate(params, state, step, key)
         arrays, static = eqx.partition(params, eqx.is_array)
         on_device = jax.shard_map(
@@ -204,7 +204,7 @@ def _traced_step(estimate):
 
 
 def check_estimator(name: str, estimator: Any) -> None:
-    """An estimator, perhaps the user's own: what is wrong with it should show before a long run, not after."""
+    """Check an estimator, perhaps the user's own, before a long run starts."""
     instance(name, estimator, GradientEstimator, ", made by dmlmc.delayed_mlmc(...) for one")
     function(f"{name}.init", estimator.init, "params")
     function(f"{name}.estimate", estimator.estimate, "params", "state", "step", "key")

@@ -1,7 +1,7 @@
-"""What a multilevel loss is, and one whose every constant is known.
+"""The interface of a multilevel loss, and a quadratic loss whose constants are all known.
 
-A ``dmlmc.MultilevelLoss`` says how to draw the noise of one sample at a level, how to see the same noise one
-level coarser, and what the loss is for given parameters and noise. ``dmlmc.SDELoss`` is the one for SDEs.
+A ``dmlmc.MultilevelLoss`` draws the noise of one sample at a level, coarsens that noise by one level, and computes the
+loss for given parameters and noise. ``dmlmc.SDELoss`` is the one for SDEs.
 """
 
 import abc
@@ -21,10 +21,10 @@ from dmlmc.rates import Rates
 class MultilevelLoss(eqx.Module):
     """The interface of a loss that is simulated at levels 0, 1, 2, ...
 
-    Subclasses implement ``sample``, ``coarsen`` and ``loss`` for *one* sample. ``noise`` is any PyTree and has to
-    tell its own level, for instance by its shape. A subclass that can walk the two paths of a coupled pair together
-    also overrides ``pair``. Estimators ask for batches; a subclass that can do better than ``jax.vmap`` of these
-    methods overrides ``losses`` and ``pairs``.
+    Subclasses implement ``sample``, ``coarsen`` and ``loss`` for *one* sample. ``noise`` is any PyTree from which its
+    level can be read, for instance by its shape. A subclass that can simulate the two paths of a coupled pair together
+    also overrides ``pair``. Estimators ask for batches: a subclass that is faster than ``jax.vmap`` of these methods
+    overrides ``losses`` and ``pairs``.
 
     A hierarchy that is no SDE, the square of a mean estimated from ``2^level`` inner samples:
 
@@ -59,10 +59,10 @@ class MultilevelLoss(eqx.Module):
         return self.loss(params, noise), self.loss(params, self.coarsen(noise))
 
     def samples_at_once(self, level: int) -> int | None:
-        """How many samples of a batch to differentiate together, ``None`` for all: a matter of speed and memory only.
+        """How many samples of a batch to differentiate together, ``None`` for all. It affects speed and memory only.
 
-        A loss with a long chain of steps wants the whole batch in each of them. One that is wide by itself is
-        faster in pieces that fit the processor's cache.
+        A loss with a long chain of steps is fastest with the whole batch in each step. A loss that is wide by itself
+        is faster in chunks that fit the processor's cache.
         """
         del level
         return None
@@ -103,7 +103,7 @@ class MultilevelLoss(eqx.Module):
 
 
 class QuadraticLoss(MultilevelLoss):
-    """A loss for which Assumptions 2 and 3 hold with equality, so that the theory can be checked against it.
+    """A loss for which Assumptions 2 and 3 hold with equality, to check the theory against.
 
     ``D_l(x, xi) = 2^(-d l) (L / 2) |x|^2 + sqrt(M 2^(-b l) / dimension) <xi_l, x>`` with standard normal xi_l:
     the gradient of D_l is exactly ``2^(-d l) L``-Lipschitz and its noise has variance exactly ``M 2^(-b l)``.

@@ -10,11 +10,11 @@ from dmlmc._internal.jaxpr_rewriting import economical
 class Milstein(diffrax.ItoMilstein):
     """``diffrax.ItoMilstein`` for a vector state and a diffusion matrix: the same numbers, cheaper gradients.
 
-    The correction needs the diffusion and its derivative along its own columns. Linearising once lets both come out of
-    a single evaluation, so the backward pass goes through the vector field once instead of three times. Drift and
-    diffusion are linearised together, and what they have in common, such as a network that both call, is evaluated and
-    differentiated once; their matrix products are arranged for batches of paths (``make bench`` compares with
-    diffrax's own step). Like its parent it is of strong order 1 for commutative noise.
+    The correction needs the diffusion and its derivative along its own columns. One linearisation gives both, so the
+    backward pass goes through the vector field once instead of three times. Drift and diffusion are linearised
+    together: what they share, such as a network that both call, is evaluated and differentiated once. Their matrix
+    products are arranged for batches of paths (``make bench`` compares with diffrax's step). As diffrax's, it has
+    strong order 1 for commutative noise.
     """
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):

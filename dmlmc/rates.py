@@ -1,4 +1,4 @@
-"""The three exponents that decide what a multilevel method costs and whether a delay is safe."""
+"""The three exponents that decide what a multilevel method costs and whether delay is possible."""
 
 import warnings
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class Rates:
     argument ``samples`` of ``dmlmc.plan``, ``N_l`` is ``Plan.samples[l]``, ``floor(2^(d l))`` is
     ``Plan.periods[l]`` and ``tau_l(t)`` is ``Plan.last_refresh(l, t)``.
 
-    A rate b that does not exceed c is allowed with a warning: the total work of MLMC is then dominated
-    by the finest levels, and the paper's O(N) complexity does not hold.
+    A rate b that does not exceed c is allowed, with a warning: the finest levels then dominate the work of MLMC, and
+    the paper's O(N) complexity does not hold.
 
     >>> Rates(b=1.8, c=1.0, d=1.0)
     Rates(b=1.8, c=1.0, d=1.0)

@@ -1,8 +1,8 @@
 """Who computes when, and what it costs: refresh periods, work, span and variance. No JAX here.
 
 Work and span are counted in level-0 units: one path at level 0 has work 1 and span 1, one path at level l
-has work and span ``2^(c l)``. A coupled pair also walks the coarse path, so its work is ``1 + 2^(-c)`` fine
-paths (1.5 at c = 1); both paths are walked side by side, so its span is that of the fine path alone.
+has work and span ``2^(c l)``. A coupled pair also simulates the coarse path, so its work is ``1 + 2^(-c)`` fine
+paths (1.5 at c = 1). Both paths advance together, so its span is that of the fine path alone.
 """
 
 import math
@@ -28,7 +28,7 @@ def level_cost(level: int, c: float) -> float:
 
 
 def pair_cost(level: int, c: float) -> float:
-    """Work of one sample of the coupled difference D_l: a lone path at level 0, fine plus coarse above it.
+    """Work of one sample of the coupled difference D_l: one path at level 0, a fine and a coarse one above.
 
     >>> [pair_cost(level, 1.0) for level in (0, 1, 2)]
     [1.0, 3.0, 6.0]
@@ -113,10 +113,10 @@ class Plan:
         return sum(n * pair_cost(l, self.rates.c) / p for l, n, p in self._levels())
 
     def mean_span(self) -> float:
-        """Span per step averaged over a whole cycle, exact also for periods that do not nest.
+        """Span per step averaged over a whole cycle. It is exact for periods that do not nest, too.
 
-        The cycle can be astronomically long then, so nothing is enumerated: with U_l the share of steps at
-        which some level >= l is due, the highest level due is l in a share U_l - U_(l+1) of the steps.
+        Their cycle can be too long to enumerate. With U_l the share of steps at which some level >= l is due, level l
+        is the highest one due in a share U_l - U_(l+1) of the steps.
         """
         # Inclusion and exclusion over the levels from the top: density = sum of coefficient / multiple.
         coefficients: dict[int, int] = {}
@@ -164,7 +164,7 @@ def cumulative(per_step, steps: int) -> np.ndarray:
 
 
 def _due(steps: np.ndarray, period: int) -> np.ndarray:
-    return steps % min(period, 2**62) == 0  # beyond any step, and beyond what NumPy counts
+    return steps % min(period, 2**62) == 0  # NumPy cannot hold longer periods, and no run reaches them
 
 
 def round_up(value: float) -> int:

@@ -1,4 +1,4 @@
-"""The loss of a simulated SDE: diffrax's solver steps inside a fixed-step scan of our own."""
+"""The loss of a simulated SDE: the steps of a diffrax solver inside a fixed-step scan."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,11 +22,11 @@ class SDELoss(MultilevelLoss):
     - ``drift(t, y, params)`` returns shape ``(dim,)`` and ``diffusion(t, y, params)`` shape ``(dim, noise_dim)``,
       for a state ``y`` of shape ``(dim,)``. ``params`` is any PyTree, an equinox module for instance.
     - ``terminal(y, params)`` returns the scalar loss of one path, from its state at t1. With
-      ``observation_times``, ``y`` holds the states at those times instead, shape ``(times, dim)``. They have to lie
-      on the coarsest grid, so that every level sees them.
+      ``observation_times``, ``y`` holds the states at those times instead, shape ``(times, dim)``. These times lie on
+      the coarsest grid, so that every level has them.
     - ``solver`` is any diffrax solver for Ito or Stratonovich SDEs that needs no Levy area: ``ItoMilstein``,
-      ``Euler``, ``StratonovichMilstein``, ``EulerHeun``, ``Heun``, ``Midpoint``, ``ReversibleHeun``, ... It decides how
-      the SDE is read. Milstein's strong order 1, hence b near 2, needs commutative noise.
+      ``Euler``, ``StratonovichMilstein``, ``EulerHeun``, ``Heun``, ``Midpoint``, ``ReversibleHeun``, ... It decides
+      whether the SDE is of Ito or of Stratonovich. Milstein's strong order 1, hence b near 2, needs commutative noise.
 
     The floating point type is that of ``y0``.
 
@@ -93,7 +93,7 @@ class SDELoss(MultilevelLoss):
             path = step(path, t0, t1, increment)
             return path, self._seen(path)
 
-        # Rematerialising the body keeps only the states for the backward pass; on a CPU that is faster, too.
+        # Rematerialising the body stores only the states for the backward pass. On a CPU it is also faster.
         inputs = (times[:-1], times[1:], noise)
         return self._observed(
             *jax.lax.scan(jax.checkpoint(body, prevent_cse=False), self._start(params, times), inputs)
@@ -103,8 +103,8 @@ class SDELoss(MultilevelLoss):
         return self._checked_terminal(self.states(params, noise), params)
 
     def pair(self, params: PyTree, noise: Float[Array, "steps noise_dim"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        # One scan over the coarse steps walks both paths, so the pair's chain of steps is as long as the fine
-        # path's alone: the coarse step goes along with the first of the two fine ones, as a batch of two.
+        # One scan over the coarse steps advances both paths, so the pair's chain of steps is as long as the fine
+        # path's alone: the coarse step and the first of the two fine ones are a batch of two.
         times, coarse_steps = self._grid(noise, from_level=1)
         step = self._stepper(params)
 
@@ -139,7 +139,7 @@ class SDELoss(MultilevelLoss):
         return jnp.asarray(np.linspace(0.0, self.t1, steps + 1), self.y0.dtype), steps // 2
 
     def _terms(self, increment: Float[Array, " noise_dim"]) -> diffrax.MultiTerm:
-        # A solver asks its control for the increment over the whole step and over nothing else.
+        # A solver asks its control only for the increment over the whole step.
         control = diffrax.ControlTerm(self._checked_diffusion, lambda t0, t1: increment)
         return diffrax.MultiTerm(diffrax.ODETerm(self._checked_drift), control)
 

@@ -353,7 +353,7 @@ def test_costs_are_those_of_the_plan(paper_rates):
         (
             lambda: dmlmc.mlmc(Spy(), small_plan()).estimate(jnp.ones(3), (), 0, 7),
             TypeError,
-            "^delayed_mlmc: key must be a key",
+            "^mlmc: key must be a key",
         ),
         (
             lambda: dmlmc.naive(Spy(), 1, 1).estimate(jnp.ones(3), (), "0", jax.random.key(0)),

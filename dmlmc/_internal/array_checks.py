@@ -1,4 +1,4 @@
-"""Checks of what belongs to JAX: keys, PyTrees, optimisers, and what the user's functions return."""
+"""Checks of keys, PyTrees, optimisers, and of what a user's functions return."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from dmlmc._internal.checks import integer
 
 
 def returned(name: str, value: Any, shape: tuple[int, ...], dtype: Any = None) -> Shaped[Array, "..."]:
-    """What a function of the user's returned: an array of a shape, of floats or cast to the given type of floats."""
+    """An array that a user's function returned: of this shape, of floats, or cast to ``dtype``."""
     wanted = f"{name} must return an array of shape {shape}{'' if shape else ', a scalar'}"
     try:
-        array = jnp.asarray(None if isinstance(value, str) else value)  # NumPy may take text for the name of a dtype
+        array = jnp.asarray(None if isinstance(value, str) else value)  # NumPy may read text as the name of a dtype
     except (TypeError, ValueError):
         raise TypeError(f"{wanted}, got {value!r}.") from None
     if array.shape != shape:
@@ -41,7 +41,7 @@ def random_key(name: str, value: Any, *, several: bool = False) -> Key[Array, ""
 
 
 def parameters(name: str, params: PyTree) -> None:
-    """A PyTree with an array of floats, which is trained, and none of complex numbers, which would need care."""
+    """A PyTree with at least one array of floats and no array of complex numbers."""
     arrays = [leaf for leaf in jax.tree.leaves(params) if eqx.is_inexact_array(leaf)]
     if not arrays:
         raise TypeError(f"{name} must hold at least one array of floats (jnp.array(1.0), not 1.0), got {params!r}.")
@@ -51,7 +51,7 @@ def parameters(name: str, params: PyTree) -> None:
 
 
 def alike(name: str, value: Any, like: Any, wanted: str, *, dtypes: bool = True) -> None:
-    """A PyTree with the structure and shapes of another, and its dtypes unless told otherwise."""
+    """A PyTree with the structure and shapes of another, and its dtypes too, unless ``dtypes=False``."""
 
     def layout(tree: Any) -> Any:
         leaves, structure = jax.tree.flatten(tree)
@@ -63,7 +63,7 @@ def alike(name: str, value: Any, like: Any, wanted: str, *, dtypes: bool = True)
 
 
 def step_index(name: str, value: Any) -> Int[Array, ""]:
-    """One step of a run, as an array: an integer, which is checked to be >= 0 unless it is being traced."""
+    """One step of a run, as an array: an integer, at least 0 unless it is a tracer."""
     if not isinstance(value, jax.core.Tracer):
         return jnp.asarray(integer(name, value, minimum=0))
     if value.shape != () or not jnp.issubdtype(value.dtype, jnp.integer):
@@ -72,7 +72,7 @@ def step_index(name: str, value: Any) -> Int[Array, ""]:
 
 
 def optimiser(name: str, value: Any, params: Any) -> None:
-    """An optax optimiser that needs no more than gradients and the parameters, these ones."""
+    """An optax optimiser that works with gradients and these parameters alone."""
     wanted = f"{name} must be an optax optimiser such as optax.sgd(1e-3)"
     if not isinstance(value, optax.GradientTransformation):
         raise TypeError(f"{wanted}, got {value!r}.")

@@ -1,4 +1,4 @@
-"""Checks of plain arguments, one for each kind of thing: each names the argument, what was given, what would work."""
+"""Checks of plain arguments, one per kind. Each error names the argument, what would work and what was given."""
 
 import inspect
 import math
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def _number(value: Any) -> Any:
-    """A NumPy or JAX scalar as a Python number, anything else (and what is being traced) as it is."""
+    """A NumPy or JAX scalar as a Python number. Anything else is returned as it is, tracers included."""
     try:
         return value.item() if getattr(value, "shape", None) == () else value
     except (AttributeError, NotImplementedError, TypeError):  # NotImplementedError: a key
@@ -19,7 +19,7 @@ def _number(value: Any) -> Any:
 
 
 def real(name: str, value) -> float:
-    """A finite real number, as a float; NumPy and JAX scalars are welcome."""
+    """A finite real number, as a float. NumPy and JAX scalars count."""
     value = _number(value)
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a real number, got {value!r}.")
@@ -44,7 +44,7 @@ def power_of_two(name: str, exponent: float) -> float:
 
 
 def integer(name: str, value, *, minimum: int, maximum: int | None = None) -> int:
-    """An integer in a range, NumPy's and JAX's among them; booleans are refused."""
+    """An integer in a range, as an int. NumPy and JAX integers count, booleans do not."""
     value = _number(value)
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}.")
@@ -91,7 +91,7 @@ def step_or_steps(name: str, value) -> np.ndarray:
     """A step of a run or an array of them: integers >= 0."""
     try:
         steps = np.asarray(value)
-    except (TypeError, ValueError):  # a key, or a list of lists of unequal lengths
+    except (TypeError, ValueError):  # a key, or lists of unequal lengths
         steps = np.array(None)
     if steps.dtype.kind not in "iu" or np.any(steps < 0):
         raise ValueError(f"{name} must be an integer of at least 0, or an array of them, got {value!r}.")
@@ -99,7 +99,7 @@ def step_or_steps(name: str, value) -> np.ndarray:
 
 
 def instance(name: str, value: Any, kind: type, advice: str = "") -> None:
-    """Something of one of our own classes."""
+    """An object of one of our own classes."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be a dmlmc.{kind.__name__}{advice}, got {value!r}.")
 
@@ -111,7 +111,7 @@ def function(name: str, value: Any, *arguments: str) -> None:
         raise TypeError(f"{wanted}, got {value!r}.")
     try:
         signature = inspect.signature(value)
-    except (TypeError, ValueError):  # some builtins do not tell
+    except (TypeError, ValueError):  # some builtins have no signature
         return
     try:
         signature.bind(*arguments)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that takes its place at the end, and is gone if anything fails before."""
+    """A temporary path beside ``path``. It replaces ``path`` at the end, and is deleted if anything fails before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
     try:

@@ -1,4 +1,4 @@
-"""The multilevel user's check list for gradients, and rates measured for a plan in one call."""
+"""The check list of multilevel gradients, and ``calibrate``: rates for a plan in one call."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ HEAVY = 100.0  # a kurtosis above this needs ten thousand samples for a second m
 
 @dataclass(frozen=True)
 class CheckList:
-    """What a user of multilevel gradients looks at before trusting them. ``print`` it.
+    """What to look at before trusting multilevel gradients: tails, telescoping, rates, a verdict. ``print`` it.
 
     ``table`` is that of the measurement, ``fitted`` the rates with intervals, ``plan`` what follows from them, or None.
     ``dmlmc.calibrate`` makes one, and so does ``CheckList.from_measurement``.

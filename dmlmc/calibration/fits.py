@@ -36,10 +36,10 @@ def fit_rates(
     their exponents.
 
     The interval is a studentised bootstrap (``resamples`` times, from ``seed``) that draws whole blocks, the same ones
-    at every level and point, because these share their noise. In a heavy tail the estimate and its usual error are
-    small together, when the rare path is missing, and an interval of two errors then covers the truth far less often
-    than it says; studentising asks how often that happens and widens the interval accordingly. It speaks of sampling,
-    not of bent lines: a rate that moves with ``drop`` is not yet asymptotic.
+    at every level and point, because these share their noise. With a heavy tail, the estimate and its standard error
+    are both too small when the rare path is missing, and an interval of two standard errors covers the truth less often
+    than it should. Studentising corrects for that. The interval covers sampling errors, not curvature: a rate that
+    changes with ``drop`` is not yet asymptotic.
 
     >>> import jax.numpy as jnp, jax.random as jr
     >>> from dmlmc import QuadraticLoss, measure_levels
@@ -82,7 +82,7 @@ def _decay_rate(
     weights = np.stack([_slope_weights(row**-2.0) for row in relative]) / len(values)
 
     def exponent(means):  # (points, levels, ...) -> (...)
-        # A resampled mean can only vanish when a single block makes all of it.
+        # A resampled mean is 0 only where a single block makes all of it.
         return -np.einsum("pl,pl...->...", weights, np.log2(np.maximum(means, np.finfo(float).tiny)))
 
     def jackknife_error(values):  # (points, levels, ..., blocks) -> (...)

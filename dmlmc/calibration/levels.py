@@ -1,10 +1,9 @@
 """Are the assumptions true for this loss? Gradients of single samples, level by level, reduced to means of blocks.
 
-Losses of simulated paths are often heavy tailed: a handful of paths makes most of a second moment. All levels
-therefore see *the same* noise, coarsened from the finest level: a rare path then moves all of them together, and a
-slope over levels moves much less than the levels do. Errors have to know about that: samples are gathered in blocks,
-every statistic is kept as one number per block, and a bootstrap of whole blocks (``dmlmc.fit_rates``) keeps what the
-levels have in common.
+Losses of simulated paths are often heavy tailed: a handful of paths makes most of a second moment. So all levels get
+*the same* noise, coarsened from the finest level. A rare path then moves all levels together, and a slope over levels
+varies much less than the levels do. Standard errors must account for this correlation: every statistic is kept as one
+number per block of samples, and ``dmlmc.fit_rates`` resamples whole blocks, the same ones at all levels.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,7 +47,7 @@ class Measurement:
     levels: pd.DataFrame
 
     def dominated_levels(self) -> list[int]:
-        """Levels at which one or two samples make most of the second moment: more would be needed to trust it."""
+        """Levels at which one or two samples make most of the second moment, so that it cannot be trusted."""
         table = self.table()
         return table.level[table["kurtosis"] > table.samples / 2].tolist()
 

@@ -1,7 +1,7 @@
-"""Seconds, measured: of calls in turn, of SGD steps, of gradients level by level.
+"""Measured seconds: of calls in turn, of SGD steps, of gradients level by level.
 
-Machines are shared and noisy. What is to be compared is therefore run in turn, many times, so that a slow moment meets
-all of it; the median is reported, and the range of the repeats beside it.
+Machines are shared and noisy. Calls to compare are therefore run in turn, many times, so that a slow moment affects
+all of them. The median is reported, with the range of the repeats.
 """
 
 import math
@@ -34,8 +34,8 @@ from dmlmc.training.program import Program
 def in_turn(calls: dict[str, Callable[[], Any]], *, repeats: int = 5) -> pd.DataFrame:
     """Median ``seconds`` of each call, with the ``fastest`` and the ``slowest``.
 
-    Each call runs twice in its turn and the second time counts: the first brings back the memory that the others, or
-    a pause, have taken from it, as a training run that does nothing else would have it.
+    Each call runs twice in its turn and the second time counts: the first one warms the caches that the other calls
+    have filled, as they would be warm in a training run.
 
     >>> in_turn({"sum": lambda: jnp.arange(3).sum()}, repeats=3).columns.tolist()
     ['seconds', 'fastest', 'slowest']
@@ -75,7 +75,7 @@ def step_seconds(
         compiled[name] = time.perf_counter() - began
 
         def call(program=program, count=steps[name]):
-            return program.advance(jax.tree.map(jnp.copy, program.initial), 0, count)  # a run is used up
+            return program.advance(jax.tree.map(jnp.copy, program.initial), 0, count)  # advance reuses its memory
 
         calls[name] = call
     found = in_turn(calls, repeats=repeats)
@@ -98,7 +98,7 @@ def method_seconds(
         "level 0": naive(loss, 0, level0_samples),
     }
     cycle, top = math.lcm(*planned.periods), level_cost(max_level, rates.c)
-    few = max(8, cycle // 64)  # enough for the clock, and not a whole cycle of the slowest
+    few = max(8, cycle // 64)  # long enough for the clock, shorter than a cycle
     steps = {NAIVE: few, MLMC: few, DELAYED: cycle, "level 0": cycle}
     found = step_seconds(estimators, params, steps, repeats=repeats)
     spans = {NAIVE: top, MLMC: top, DELAYED: planned.mean_span(), "level 0": 1.0}
@@ -118,7 +118,7 @@ def seconds_ratio(table: pd.DataFrame, over: str, under: str) -> Range:
 def chain_seconds(
     loss: MultilevelLoss, params: PyTree, level: int, counts: Sequence[int], *, repeats: int = 5
 ) -> pd.DataFrame:
-    """Seconds of one naive SGD step at a level against the number of paths that walk it side by side.
+    """Seconds of one naive SGD step at a level against the number of paths simulated side by side.
 
     Flat where the machine waits for the chain of time steps, rising where it is busy with paths. The columns are
     ``paths, seconds, fastest, slowest``.

@@ -1,1 +1,1 @@
-"""Training: the loop, the compiled program with the one SGD step, checkpoints, and iterates along a run."""
+"""Training: the loop, the compiled program, the one SGD step, checkpoints, and iterates along a run."""

@@ -1,4 +1,4 @@
-"""One file that holds a run: written whole or not at all, opened only by the run it belongs to, by one at a time."""
+"""Checkpoints: one file per run, written whole or not at all, locked, and read only by the run that wrote it."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from dmlmc.training.step import Run
 
 try:
     import fcntl
-except ImportError:  # not on Windows: there, two runs in one directory are not noticed
+except ImportError:  # Windows has none: two runs in one directory are not detected there
     fcntl = None  # type: ignore[assignment]
 
 FILE_NAME = "checkpoint.npz"
@@ -59,7 +59,7 @@ def alone(directory: Path | None) -> Iterator[None]:
         if fcntl is not None:
             handle = os.open(directory, os.O_RDONLY)
             if _locked(handle, directory):
-                for torn in directory.glob(f".*.{FILE_NAME}"):  # what a killed run was writing
+                for torn in directory.glob(f".*.{FILE_NAME}"):  # left by a run that was killed while writing
                     torn.unlink(missing_ok=True)
     except OSError as error:
         raise CheckpointError(f"checkpoint: {directory} cannot be used ({error}). Give another directory.") from error
@@ -87,7 +87,7 @@ def save(directory: Path, identity: dict[str, str], state: Any, record: dict[str
     leaves = {f"state_{index}": np.asarray(_plain(leaf)) for index, leaf in enumerate(jax.tree.leaves(state))}
     columns = {f"record_{name}": values for name, values in record.items()}
     arrays = leaves | columns
-    known = json.dumps([identity, sorted(arrays)])  # a damaged name is an entry that is missing
+    known = json.dumps([identity, sorted(arrays)])  # a damaged name shows as a missing entry
     entries: dict[str, Any] = {"identity": np.array(known), **arrays}
     try:
         with whole(directory / FILE_NAME) as temporary, temporary.open("wb") as file:
@@ -96,8 +96,8 @@ def save(directory: Path, identity: dict[str, str], state: Any, record: dict[str
             os.fsync(file.fileno())
     except OSError as error:
         raise CheckpointError(
-            f"checkpoint: {directory / FILE_NAME} cannot be written ({error}). The one before, if any, is whole: "
-            "with the cause mended, the same call goes on from there."
+            f"checkpoint: {directory / FILE_NAME} cannot be written ({error}). The previous checkpoint is "
+            "intact. Fix the cause and call again to continue from it."
         ) from error
 
 
@@ -108,7 +108,7 @@ def load(directory: Path, identity: dict[str, str], like: Any) -> tuple[Any, dic
         return None
     try:
         with zipfile.ZipFile(file) as archive:
-            damaged = archive.testzip()  # np.load alone does not compare the checksum of an entry that it reads in part
+            damaged = archive.testzip()  # np.load does not check the checksum of an entry that it reads in part
         if damaged is not None:
             raise ValueError(f"{damaged} is damaged")
         with np.load(file) as stored:
@@ -177,5 +177,5 @@ def _restore(values: np.ndarray, like: Any) -> Any:
         return jax.device_put(
             jax.random.wrap_key_data(jnp.asarray(values), impl=jax.random.key_impl(like)), like.sharding
         )
-    # NumPy's file format does not know bfloat16 and its kin, and gives back their bytes.
+    # NumPy's file format has no bfloat16 and the like: it returns their bytes.
     return jax.device_put(values.view(like.dtype) if values.dtype.kind == "V" else values, like.sharding)

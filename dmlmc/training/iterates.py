@@ -1,4 +1,4 @@
-"""The points that an optimisation passes through, to look at what it met on its way."""
+"""Points along a run of SGD, to measure at."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -29,7 +29,7 @@ def iterates(
     stops: Sequence[int],
     key: Key[Array, ""],
 ) -> list[Iterate]:
-    """Run SGD and keep the parameters before and after each of the steps ``stops``, to measure at what it meets.
+    """Run SGD and keep the parameters before and after each of the steps ``stops``.
 
     ``estimator``, ``optimiser``, ``params`` and ``key`` are those of ``dmlmc.train``, ``stops`` increasing steps. Each
     of the points returned has ``step``, ``params`` before and ``following`` after it.

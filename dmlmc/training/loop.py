@@ -57,20 +57,20 @@ def train(
 ) -> tuple[Any, pd.DataFrame]:
     """Run ``steps`` steps of SGD and return the trained parameters and a record.
 
-    - ``estimator``: from ``dmlmc.naive``, ``dmlmc.mlmc``, ``dmlmc.delayed_mlmc`` or of your own.
-    - ``optimiser``: any of optax's that needs gradients and parameters only, such as ``optax.sgd(1e-3)``.
+    - ``estimator``: from ``dmlmc.naive``, ``dmlmc.mlmc`` or ``dmlmc.delayed_mlmc``, or your own.
+    - ``optimiser``: any optax optimiser that needs only gradients and parameters, such as ``optax.sgd(1e-3)``.
     - ``key``: one key for one run, or an array of keys, shape ``(seeds,)``, for several runs in one compiled program.
       The returned parameters then have a leading seed axis. A run depends on its own key and settings only.
     - ``params``: where every run starts, or, with ``params_per_seed=True``, one start per seed along a leading axis.
     - ``validation(params)``: a scalar to record at step 0, every ``evaluate_every`` steps (default: about 50 times)
       and at the end. ``lambda params: dmlmc.mean_loss(loss, params, level, samples, key)`` uses fixed noise.
     - ``directory``: where to keep a checkpoint, written every ``checkpoint_every`` steps (default: at each evaluation)
-      and at the end. A run that finds one of its own there goes on from it, and ends as if never interrupted. Two
-      runs at once cannot share a directory.
-    - ``chunk_steps``: steps between two looks at the progress bar. Affects nothing else.
+      and at the end. A run that finds its own checkpoint there continues from it, and ends as if never interrupted.
+      Two runs at once cannot share a directory.
+    - ``chunk_steps``: steps between two updates of the progress bar. It affects nothing else.
     - ``mesh``: devices to share the work, of one process or several, such as ``dmlmc.mesh(samples=4, seeds=2)``. The
-      numbers are the same up to the order of summation. Seeds are shared equally, samples of any number. Default: that
-      of the estimator, or else one device. With several processes each calls ``train`` alike and gets the same
+      numbers are the same up to the order of summation. The seeds must divide equally, the samples need not. Default:
+      the mesh of the estimator, or else one device. With several processes each makes the same call and gets the same
       result; one of them writes the checkpoint, in a directory that all can read.
     - ``progress``: whether to show a bar.
 
@@ -147,7 +147,7 @@ def _loop(
             last = stops.after(first, chunk)
             began = time.perf_counter()
             run = program.advance(run, first, last)
-            elapsed = float(program.values(time.perf_counter() - began)[0])  # one clock for all: chunks stay alike
+            elapsed = float(program.values(time.perf_counter() - began)[0])  # all processes use one clock
             record.advance(last, elapsed)
             _stop_if_diverged(method, run)
             _evaluate(method, program, run, record, stops)

@@ -41,8 +41,8 @@ class Program:
         self.keys, trainable = place((keys, trainable), NamedSharding(mesh, by_seed))
 
         def compiled(function, *in_specs, **options):
-            # Seeds never talk to each other: shard_map keeps every device to its own. Devices that share samples
-            # carry the same run; the estimator adds up their shares.
+            # Seeds do not communicate: shard_map gives every device its own. Devices that share samples carry the
+            # same run, and the estimator adds up their shares.
             over_devices = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=by_seed, check_vma=False)
             return jax.jit(over_devices, **options)
 
@@ -61,7 +61,7 @@ class Program:
             self._evaluate = compiled(evaluate, by_seed).trace(self.initial.params)
 
     def fingerprints(self) -> dict[str, str]:
-        """What decides the numbers of this run, for telling its checkpoint from another's."""
+        """Hashes of what decides the numbers of this run, to recognise its checkpoint."""
         return {
             "mesh": str(dict(self.mesh.shape)),
             "loss, plan, optimiser or learning rate": fingerprint(self._advance, ()),

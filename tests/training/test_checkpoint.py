@@ -238,7 +238,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_nothing_else(tmp_path, monke
     with monkeypatch.context() as patched:
         patched.setattr(np, "savez", on_a_full_disk)
         with pytest.raises(
-            dmlmc.CheckpointError, match=r"cannot be written .*File too large.* is whole: with the cause"
+            dmlmc.CheckpointError, match=r"cannot be written .*File too large.* is intact. Fix the cause"
         ):
             run(steps=23, directory=tmp_path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {checkpoint.FILE_NAME: before}
