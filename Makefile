@@ -1,11 +1,11 @@
-# Everything runs from a virtual environment that is built on first use and rebuilt when its inputs change.
+# All targets use a virtual environment. It is built on first use and rebuilt when its inputs change.
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 MUTMUT := mutmut==3.8.0
 LOWEST := .venv-lowest
 NOT_LIBRARY := dmlmc/experiments dmlmc/reproduce tests/experiments tests/reproduce tests/test_project.py tests/test_wheel.py tests/test_lab.py
-# uv, from a little environment of its own where it is not installed.
+# If uv is not installed, it goes to .lock-venv.
 GET_UV := command -v uv >/dev/null 2>&1 || { "$(PYTHON)" -m venv .lock-venv && .lock-venv/bin/python -m pip install --quiet uv; }
 UV := PATH="$$PATH:$(CURDIR)/.lock-venv/bin" uv
 LOCK_FLAGS := --extra dev --universal --fork-strategy fewest --no-emit-index-url --no-emit-find-links --no-annotate --no-header
@@ -17,7 +17,7 @@ UPGRADE ?= --upgrade
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
 
-setup: $(VENV)/.ready  ## build the environment in .venv (the other targets do so by themselves)
+setup: $(VENV)/.ready  ## build the environment in .venv (other targets do this when needed)
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
@@ -37,10 +37,10 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 test: setup  ## run the tests and the notebooks (minutes)
 	$(RUN) -m pytest -n auto --dist loadfile
 
-# uv resolves what pyproject.toml names to its lowest version, and what that needs in turn to the newest that fits. The
-# lock, the notebooks and the figures are left out. Old packages warn of what they or Python have changed since: here
-# warnings are no errors.
-test-lowest: $(LOWEST)/.ready  ## run the library's tests with the oldest packages that it allows, in .venv-lowest
+# uv takes the lowest version of each package in pyproject.toml, and the newest version of indirect requirements. Tests of
+# the lock file, the notebooks and the figures are left out. Warnings are not errors here, because old packages emit
+# deprecation warnings.
+test-lowest: $(LOWEST)/.ready  ## run the library's tests with the lowest versions in pyproject.toml, in .venv-lowest
 	$(LOWEST)/bin/python -m pytest -n auto --dist loadfile -W default tests dmlmc $(NOT_LIBRARY:%=--ignore=%)
 
 $(LOWEST)/.ready: pyproject.toml
@@ -50,30 +50,30 @@ $(LOWEST)/.ready: pyproject.toml
 	$(UV) pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[dev]'
 	@touch $@
 
-reproduce: setup  ## rerun the notebooks at the paper's size and redraw figures/
+reproduce: setup  ## run the notebooks at the paper's size, into figures/
 	$(RUN) -m dmlmc.reproduce --profile paper
 
-quick: setup  ## rerun the notebooks at small size, into figures/quick/
+quick: setup  ## run the notebooks at small size, into figures/quick/
 	$(RUN) -m dmlmc.reproduce --profile quick
 
 lab: setup  ## open JupyterLab on the start notebook
 	$(RUN) -m jupyterlab notebooks/00_start_here.ipynb
 
-test-lab: setup  ## drive the start notebook in JupyterLab with Chromium (Debian: apt-get install chromium, or set CHROMIUM)
+test-lab: setup  ## test the start notebook in JupyterLab with Chromium (Debian: apt-get install chromium, or set CHROMIUM)
 	DMLMC_LAB=1 $(RUN) -m pytest -rs tests/test_lab.py
 
-notebooks: setup  ## run the notebooks at small size and put their cleaned outputs into them, as they are committed
+notebooks: setup  ## run the notebooks at small size and write the cleaned outputs into them, to be committed
 	$(RUN) -m dmlmc.reproduce --profile quick --in-place --force
 
-bench: setup  ## measure compile time and seconds per step, and write figures/data/benchmarks.json
+bench: setup  ## measure compile time and seconds per step, into figures/data/benchmarks.json
 	$(RUN) -m tests.benchmarks
 
-mutants: setup  ## count the small changes of the code that its tests notice, into tests/MUTANTS.md (installs mutmut into .venv; some twenty minutes)
+mutants: setup  ## mutation testing, into tests/MUTANTS.md (installs mutmut into .venv; about twenty minutes)
 	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(RUN) -c requirements.lock $(MUTMUT); \
 	else $(RUN) -m pip install --quiet --disable-pip-version-check -c requirements.lock $(MUTMUT); fi
 	$(RUN) -m tests.mutants
 
-lock:  ## resolve the newest versions into requirements.lock and environment.yml (UPGRADE= only adds what is missing)
+lock:  ## resolve the newest versions into requirements.lock and environment.yml (UPGRADE= adds only what is missing)
 	@$(GET_UV)
 	$(UV) pip compile pyproject.toml $(LOCK_FLAGS) $(UPGRADE) --quiet -o requirements.lock
 	@{ printf 'name: dmlmc\nchannels:\n  - conda-forge\ndependencies:\n  - python>=3.11,<3.14\n  - pip\n  - pip:\n'; \

@@ -1,8 +1,7 @@
-"""Mutation testing: change the code in small ways, one at a time, and count the changes that its tests notice.
+"""Mutation testing: make one small change to the code at a time, and count the changes that its tests detect.
 
-``make mutants`` runs mutmut over the modules named by ``tool.mutmut`` in pyproject.toml and writes tests/MUTANTS.md;
-the reasons in that file are kept by hand. After a change of the tests, the mutants of one module are tried again by
-``.venv/bin/python -m tests.mutants "dmlmc.rates*"``.
+``make mutants`` runs mutmut on the modules in ``tool.mutmut`` of pyproject.toml and writes tests/MUTANTS.md, where the
+reasons are written by hand. ``.venv/bin/python -m tests.mutants "dmlmc.rates*"`` tests the mutants of one module again.
 """
 
 import os
@@ -34,34 +33,34 @@ count. Text is not mutated: it is the wording of messages.
 
 
 def own_tests(module: str) -> tuple[str, str]:
-    """The file with the doctests of a module and the one with its tests, which stands in the same room of tests/."""
-    room, _, name = module.removeprefix("dmlmc.").rpartition(".")
-    return str(Path("dmlmc", room, f"{name}.py")), str(Path("tests", room, f"test_{name}.py"))
+    """The file with the doctests of a module and the file with its tests, in the same folder of tests/."""
+    *folders, name = module.split(".")[1:]
+    return str(Path("dmlmc", *folders, f"{name}.py")), str(Path("tests", *folders, f"test_{name}.py"))
 
 
 class OwnTests(PytestRunner):
-    """The tests of a mutant's own module, the fastest first."""
+    """Run only the tests of the mutant's own module, fastest first."""
 
     def run_stats(self, *, tests):
-        import pytest  # not before it can rewrite the assertions of plugins
+        import pytest  # late, because pytest must first rewrite the assertions of its plugins
 
-        pytest.Item._nodeid = property(lambda item: item.nodeid)  # mutmut 3.8 asks by the name of pytest before 9.2
+        pytest.Item._nodeid = property(lambda item: item.nodeid)  # mutmut 3.8 uses the name from before pytest 9.2
         return super().run_stats(tests=tests)
 
     def run_tests(self, *, mutant_name, tests):
         import jax
 
-        # Programs of the unchanged code are read from the cache, but two mutants writing to it would read halves.
+        # Read the programs of the original code from the cache, but write none: other mutants could read half of it.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)
         if mutant_name:
-            own = own_tests(mutant_name.rpartition(".")[0])
+            own = own_tests(mutant_name.rpartition(".")[0])  # e.g. dmlmc.theory.theorem.x_bound__mutmut_1
             tests = [test for test in tests if test.startswith(own)]
             tests.sort(key=state().duration_by_test.get)
         return super().run_tests(mutant_name=mutant_name, tests=tests)
 
 
 def mutate_decorated_functions() -> None:
-    """Let mutmut into functions with decorators, which it leaves out; an estimator is mostly one."""
+    """Let mutmut mutate decorated functions, which it skips. Most code of an estimator is in one."""
     skip, arrange = file_mutation.MutationVisitor._skip_node_and_children, file_mutation.function_trampoline_arrangement
 
     def skip_no_function(visitor, node):
@@ -77,13 +76,13 @@ def mutate_decorated_functions() -> None:
 
 
 def run(names: list[str]) -> None:
-    """Try the mutants whose names match, or all of them from a fresh start."""
+    """Test the mutants whose names match, or all mutants from a clean start."""
     if not names:
         shutil.rmtree("mutants", ignore_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / "mutants" / "compiled")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
-    # A busy machine must kill nobody, every mutant gets the same examples, and one that fails need not be a simple one.
+    # No deadline, which a busy machine would miss; the same examples for every mutant; no shrinking of failures.
     phases = set(Phase) - {Phase.shrink, Phase.explain}
     settings.register_profile("mutants", deadline=None, derandomize=True, database=None, phases=phases)
     mutators.mutation_operators.remove((libcst.BaseString, mutators.operator_string))
@@ -93,7 +92,7 @@ def run(names: list[str]) -> None:
 
 
 def change(mutant: str, path: Path) -> tuple[str, str]:
-    """The function of a mutant and its change, as they stand in the report."""
+    """The function of a mutant and its change, in the format of the report."""
     name, owner = diff_apply.orig_function_and_class_names_from_key(mutant)
     lines = [line for line in diff_apply.get_diff_for_mutant(mutant, path=path).splitlines()[2:] if line[0] in "-+"]
     old, new = (" ".join(line[1:].strip() for line in lines if line[0] == sign) for sign in "-+")
@@ -102,7 +101,7 @@ def change(mutant: str, path: Path) -> tuple[str, str]:
 
 
 def report() -> bool:
-    """Write the report, keep its reasons, and tell whether enough are killed and every survivor has a reason."""
+    """Write the report, keep its reasons. Return whether enough are killed and every survivor has a reason."""
     known = re.findall(r"^\| (\S+) \| (`.+`) \| (.*) \|$", REPORT.read_text() if REPORT.exists() else "", re.M)
     reasons = {(where, change): reason for where, change, reason in known}
     rows, survivors, total, alive = [], [], 0, 0

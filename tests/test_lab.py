@@ -1,4 +1,4 @@
-"""JupyterLab for real, in headless Chromium: asked for by ``make test-lab``, skipped by ``make test``."""
+"""JupyterLab in headless Chromium. ``make test-lab`` runs this, ``make test`` skips it."""
 
 import json
 import os
@@ -20,7 +20,7 @@ pytestmark = [
 
 START = "00_start_here.ipynb"
 NOTEBOOK = f"[...jupyterapp.shell.widgets('main')].find(widget => widget.context?.path === '{START}')"
-# The DOM holds the cells in sight only, so everything but the sliders is read from the notebook's model.
+# The DOM has only the visible cells, so everything but the sliders is read from the notebook's model.
 READY = f"""(async () => {{
     await jupyterapp.restored;
     const panel = {NOTEBOOK};
@@ -46,7 +46,7 @@ PIXELS = f"""(async () => {{
 
 @contextmanager
 def jupyterlab(directory):
-    """A JupyterLab on loopback at the start notebook, as ``make lab`` opens it; gives the address to visit."""
+    """A JupyterLab on loopback with the start notebook, as in ``make lab``. Yields its URL."""
     config, runtime = directory / "config", directory / "runtime"
     (config / "labconfig").mkdir(parents=True)
     quiet = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
@@ -54,7 +54,7 @@ def jupyterlab(directory):
     environment = os.environ | {"JUPYTER_CONFIG_DIR": str(config), "JUPYTER_RUNTIME_DIR": str(runtime)}
     environment |= {"JUPYTER_TOKEN": secrets.token_hex(16), "PYTHONPATH": str(jobs.NOTEBOOKS.parent)}
     options = ["--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0", "--expose-app-in-browser"]
-    options += ["--ServerApp.shutdown_no_activity_timeout=900"]  # should this test die, it ends by itself
+    options += ["--ServerApp.shutdown_no_activity_timeout=900"]  # the server exits by itself if this test dies
     command = [sys.executable, "-m", "jupyterlab", str(directory / "notebooks" / START), *options]
     with (directory / "lab.log").open("w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -74,12 +74,12 @@ def page(tmp_path):
     with jupyterlab(tmp_path) as address, chromium.Page(tmp_path / "chromium") as page:
         page.call("Page.navigate", url=address)
         chromium.wait_for(
-            lambda: page.evaluate(f"'jupyterapp' in window && !!({NOTEBOOK})"), 60, "the notebook's opening"
+            lambda: page.evaluate(f"'jupyterapp' in window && !!({NOTEBOOK})"), 60, "opening the notebook"
         )
         yield page
 
 
-def test_the_start_notebook_runs_in_jupyterlab_and_its_sliders_move_the_picture(page, tmp_path):
+def test_the_start_notebook_runs_in_jupyterlab_and_its_sliders_change_the_picture(page, tmp_path):
     assert page.evaluate(READY) == "python3"
     page.evaluate("jupyterapp.commands.execute('notebook:run-all-cells')")
     chromium.wait_for(lambda: page.evaluate(STATUS) == "idle", 300, "an idle kernel")
@@ -88,7 +88,7 @@ def test_the_start_notebook_runs_in_jupyterlab_and_its_sliders_move_the_picture(
     assert not [output for cell in code for output in cell["outputs"] if output["output_type"] == "error"]
 
     page.evaluate(SHOW)
-    chromium.wait_for(lambda: page.evaluate(f"!!({PICTURE}) && !!({SLIDER})"), 30, "the explorer's appearance")
+    chromium.wait_for(lambda: page.evaluate(f"!!({PICTURE}) && !!({SLIDER})"), 30, "drawing the explorer")
     before = page.evaluate(PIXELS)
     page.evaluate(f"({SLIDER}).querySelector('.noUi-handle').focus()")
     page.press("ArrowLeft", 37)
@@ -97,6 +97,6 @@ def test_the_start_notebook_runs_in_jupyterlab_and_its_sliders_move_the_picture(
 
     screenshot = tmp_path / "lab.png"
     page.screenshot(screenshot)
-    assert screenshot.stat().st_size > 50_000  # a blank page is a tenth of that
+    assert screenshot.stat().st_size > 50_000  # a blank page has a tenth of that
     if "DMLMC_SCREENSHOT" in os.environ:
         shutil.copy(screenshot, os.environ["DMLMC_SCREENSHOT"])

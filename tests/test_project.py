@@ -1,11 +1,11 @@
-"""The repo around the library: pins that agree, clean code, a Makefile and a README that keep their word."""
+"""The repository around the library: pins, linting, direction of imports, Makefile, README, CHANGELOG."""
 
 import ast
 import importlib.metadata
-import importlib.util
 import inspect
 import json
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -21,16 +21,15 @@ from packaging.utils import canonicalize_name
 import dmlmc
 
 ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 LOCK = (ROOT / "requirements.lock").read_text().splitlines()
 PINS = {canonicalize_name(Requirement(line).name): Requirement(line) for line in LOCK}
 
 
-EXTRAS = PROJECT["optional-dependencies"]
-
-
 def declared():
-    """What the library and its extras require; an extra that includes another names the project itself."""
+    """The requirements of the library and its extras. An extra that includes another one names the project itself."""
     named = [
         Requirement(text) for text in [*PROJECT["dependencies"], *(text for extra in EXTRAS.values() for text in extra)]
     ]
@@ -43,8 +42,8 @@ def test_every_declared_dependency_is_pinned_within_its_range(requirement):
     assert pin.operator == "==" and requirement.specifier.contains(pin.version)
 
 
-def test_the_dev_extra_has_every_other_one():
-    # The lock is compiled from dev alone.
+def test_the_dev_extra_includes_every_other_extra():
+    # The lock file is compiled from dev only.
     own = [requirement for requirement in map(Requirement, EXTRAS["dev"]) if requirement.name == PROJECT["name"]]
     assert set().union(*(requirement.extras for requirement in own)) == set(EXTRAS) - {"dev"}
 
@@ -87,18 +86,18 @@ def test_code_is_clean(command):
 
 PACKAGE = ROOT / "dmlmc"
 MODULES = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in sorted(PACKAGE.rglob("*.py"))}
-# Imports point one way, from later to earlier. The files beside __init__.py are the method.
-ROOMS = ("_internal", "method", "training", "calibration", "experiments", "reproduce")
-NO_JAX = ("dmlmc.rates", "dmlmc.schedule", "dmlmc.allocation")  # what theory may use of the method
+# A folder imports only from itself and earlier ones. The files beside __init__.py are "method".
+FOLDERS = ("_internal", "method", "training", "calibration", "experiments", "reproduce")
+NO_JAX = ("dmlmc.rates", "dmlmc.schedule", "dmlmc.allocation")  # theory may import these from the method
 
 
-def room(module):
+def folder(module):
     first = module.split(".")[1]
     return first if (PACKAGE / first).is_dir() else "method"
 
 
 def imports(module):
-    """Every module that a file imports, wherever the statement stands; of dmlmc the module, not the name in it."""
+    """Every module that a file imports, also inside functions. For dmlmc it is the module, not a name in it."""
     found = set()
     for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.Import):
@@ -112,13 +111,13 @@ def imports(module):
 
 @pytest.mark.parametrize("module", [module for module in MODULES if not module.endswith("__init__")])
 def test_imports_point_one_way(module):
-    here = room(module)
+    here = folder(module)
     ours = {name for name in imports(module) if name.startswith("dmlmc.")}
     if here == "theory":
-        assert all(room(name) in ("_internal", "theory") or name in NO_JAX for name in ours), ours
+        assert all(folder(name) in ("_internal", "theory") or name in NO_JAX for name in ours), ours
     else:
-        allowed = ROOMS[: ROOMS.index(here) + 1] + (("theory",) if here in ("experiments", "reproduce") else ())
-        assert all(room(name) in allowed for name in ours), ours
+        allowed = FOLDERS[: FOLDERS.index(here) + 1] + (("theory",) if here in ("experiments", "reproduce") else ())
+        assert all(folder(name) in allowed for name in ours), ours
     assert "dmlmc" not in imports(module), "import from the module that defines a name"
 
 
@@ -132,13 +131,13 @@ def test_imports_point_one_way(module):
         ("nbformat", "reproduce"),
     ],
 )
-def test_what_the_library_does_not_need_is_imported_in_one_room(package, where):
+def test_packages_that_only_the_notebooks_need_are_imported_in_one_folder(package, where):
     users = {module for module in MODULES if package in {name.split(".")[0] for name in imports(module)}}
     assert users and all(user.startswith(f"dmlmc.{where}.") for user in users)
 
 
 def test_the_theory_needs_no_jax():
-    for module in [*NO_JAX, *(name for name in MODULES if room(name) == "theory")]:
+    for module in [*NO_JAX, *(name for name in MODULES if folder(name) == "theory")]:
         assert not {name.split(".")[0] for name in imports(module)} & {"jax", "equinox", "diffrax", "optax"}, module
 
 
@@ -152,7 +151,7 @@ def test_the_library_names_no_device():
         assert not re.search(r"""["'](cpu|gpu|cuda|tpu|metal)["']""", file.read_text()), file
 
 
-def test_help_is_a_table_of_contents_and_every_docstring_explains_its_arguments_and_has_an_example():
+def test_help_lists_all_names_and_every_docstring_explains_its_arguments_and_has_an_example():
     entries = re.findall(r"^    (\w+) +\S.+", dmlmc.__doc__, re.M)
     assert sorted(entries) == sorted(dmlmc.__all__)
     for name in dmlmc.__all__:
@@ -163,6 +162,14 @@ def test_help_is_a_table_of_contents_and_every_docstring_explains_its_arguments_
         prose = thing.__doc__.partition(">>> ")[0]
         for argument in inspect.signature(thing).parameters:
             assert re.search(rf"\b{argument}\b", prose), f"{name} does not explain {argument}"
+
+
+def test_mutation_testing_names_existing_files_and_the_tests_of_every_mutated_module():
+    settings = PYPROJECT["tool"]["mutmut"]
+    mutated, selected = settings["only_mutate"], settings["pytest_add_cli_args_test_selection"]
+    own_tests = [f"tests/{Path(path).parent.relative_to('dmlmc') / f'test_{Path(path).name}'}" for path in mutated]
+    assert all((ROOT / path).exists() for path in [*settings["source_paths"], *mutated, *selected])
+    assert sorted(selected) == sorted(mutated + own_tests)
 
 
 def make(*arguments, cwd=ROOT):
@@ -185,7 +192,7 @@ def test_the_workflow_runs_make_on_every_supported_python():
     assert jobs["test"]["strategy"]["matrix"]["python"][0] == oldest
     assert [step["with"]["python-version"] for step in jobs["lowest"]["steps"] if "with" in step] == [oldest]
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
-    supported = Requirement(environment["dependencies"][0]).specifier  # what conda may install
+    supported = Requirement(environment["dependencies"][0]).specifier  # the Pythons that conda may install
     assert all(supported.contains(version) for version in jobs["test"]["strategy"]["matrix"]["python"])
 
 
@@ -196,7 +203,7 @@ def bare_project(tmp_path):
     return tmp_path
 
 
-def test_too_old_a_python_gives_one_clear_line(bare_project):
+def test_an_old_python_gives_one_clear_line(bare_project):
     old = bare_project / "python3.9"
     old.write_text('#!/bin/sh\ncase "$1" in --version) echo "Python 3.9.1";; *) exit 1;; esac\n')
     old.chmod(0o755)
@@ -222,16 +229,16 @@ def python_blocks():
     return re.findall(r"```python\n(.+?)```", (ROOT / "README.md").read_text(), re.S)
 
 
-def test_the_code_of_the_readme_runs_and_prints_what_it_says(capsys):
+def test_the_code_of_the_readme_prints_what_its_comments_say(capsys):
     blocks = python_blocks()
     scope = {}
     for block in blocks:
         exec(block, scope)
-    promised = re.findall(r"print\(.+\)  # (.+)", "".join(blocks))
-    assert promised and capsys.readouterr().out.splitlines() == promised
+    expected = re.findall(r"print\(.+\)  # (.+)", "".join(blocks))
+    assert expected and capsys.readouterr().out.splitlines() == expected
 
 
-def test_the_readme_tells_the_ratios_that_were_measured():
+def test_the_readme_has_the_measured_ratios():
     found = json.loads((ROOT / "figures" / "data" / "deep_hedging.json").read_text())
     assert found["profile"] == "paper" and found["seeds"] == 10
     span, work = (
@@ -242,7 +249,7 @@ def test_the_readme_tells_the_ratios_that_were_measured():
     assert f"needs {span:.0f} times less span and {work:.1f} times less work than MLMC" in text
 
 
-def test_the_readme_tells_how_careful_the_theorem_is():
+def test_the_readme_has_the_ratios_of_step_sizes():
     steps = json.loads((ROOT / "figures" / "data" / "theorem.json").read_text())["steps"]
     text = " ".join((ROOT / "README.md").read_text().split())
     assert "some three thousand times smaller than the largest stable one" in text
@@ -251,17 +258,18 @@ def test_the_readme_tells_how_careful_the_theorem_is():
 
 
 @pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md"])
-def test_every_path_that_a_page_names_exists(file):
+def test_every_link_to_a_file_works(file):
     named = re.findall(r"\]\((?!https?://|#)([^)]+)\)", (ROOT / file).read_text())
     assert named and all((ROOT / path).exists() for path in named)
 
 
-def test_every_new_import_of_the_changelog_works():
-    moved = (ROOT / "CHANGELOG.md").read_text().partition("| before | now |")[2].partition("\n\n")[0]
-    new = [row.split("|")[2] for row in moved.splitlines()[2:]]
-    named = [name for cell in new for name in re.findall(r"`(dmlmc[.\w]+)`", cell)]
-    assert len(named) > 10 and all(importlib.util.find_spec(name) for name in named)
+@pytest.mark.parametrize("header", ["| before | now |", "| old name | new name |"])
+def test_every_new_name_in_the_changelog_exists(header):
+    table = (ROOT / "CHANGELOG.md").read_text().partition(header)[2].partition("\n\n")[0]
+    cells = [row.split("|")[2] for row in table.splitlines()[2:]]
+    named = [name for cell in cells for name in re.findall(r"`(dmlmc[.\w]+)`", cell)]
+    assert len(named) > 10 and all(pkgutil.resolve_name(name) for name in named)
 
 
-def test_the_changelog_tells_this_version():
+def test_the_changelog_has_this_version():
     assert f"\n## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text()

@@ -1,4 +1,4 @@
-"""The wheel, as a user gets it: it holds the whole package, and works without what only the notebooks need."""
+"""The wheel: it has the whole package, and works without the packages that only the notebooks need."""
 
 import importlib.metadata
 import importlib.util
@@ -18,11 +18,18 @@ from packaging.utils import canonicalize_name
 
 from tests.test_project import MODULES, PROJECT, ROOT, python_blocks
 
-NOTEBOOKS_ONLY = ("matplotlib", "seaborn", "papermill", "nbformat", "IPython", "ipywidgets")  # modules, not packages
+NOTEBOOKS_ONLY = (
+    "matplotlib",
+    "seaborn",
+    "papermill",
+    "nbformat",
+    "IPython",
+    "ipywidgets",
+)  # module names
 
 
 def run(*command, cwd):
-    # Optimisations are off, as in conftest.py: programs compile in half the time.
+    # Optimisations are off to compile faster, as in conftest.py.
     environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -31,19 +38,19 @@ def run(*command, cwd):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Built from a copy, since setuptools leaves files beside the sources and reads those of its last build."""
+    """The wheel, built from a copy: setuptools writes files beside the sources and reads those of its last build."""
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     shutil.copytree(ROOT / "dmlmc", source / "dmlmc", ignore=shutil.ignore_patterns("__pycache__"))
-    # What pip calls without build isolation. Nothing is downloaded; an environment made by uv has no pip.
+    # The call that pip makes without build isolation. It downloads nothing and needs no pip, which uv does not install.
     run(sys.executable, "-c", f"from setuptools import build_meta; build_meta.build_wheel({str(target)!r})", cwd=source)
     (file,) = target.iterdir()
     return file
 
 
 def needed():
-    """The distributions that the library needs, and those that these need in turn, but no extra of its own."""
+    """The distributions that the library requires, directly or indirectly, without its own extras."""
     found, queue = {}, [Requirement(text) for text in PROJECT["dependencies"]]
     while queue:
         requirement = queue.pop()
@@ -60,17 +67,16 @@ def needed():
 
 @pytest.fixture(scope="module")
 def home(wheel, tmp_path_factory):
-    """An environment that has the wheel, what the library requires, and nothing else.
+    """An environment with only the wheel and what the library requires.
 
-    The packages are those of this environment, by links to the files that each one installed: downloading them again
-    would take minutes. The wheel is installed by unpacking it, which is all that pure Python needs, and no pip, which
-    would take longer to install than all the rest.
+    The requirements are symlinks to the files of this environment, because a download would take minutes. The wheel is
+    unpacked, which is enough for pure Python and faster than installing pip.
     """
     home = tmp_path_factory.mktemp("home")
     venv.create(home)
     for name in needed():
         for file in importlib.metadata.files(name):
-            if ".." not in file.parts:  # scripts are not needed
+            if ".." not in file.parts:  # scripts, which are not needed
                 (site(home) / file).parent.mkdir(parents=True, exist_ok=True)
                 (site(home) / file).symlink_to(file.locate())
     zipfile.ZipFile(wheel).extractall(site(home))
@@ -87,7 +93,7 @@ def test_the_wheel_holds_every_module_and_nothing_outside_the_package(wheel):
 
 
 def test_without_extras_no_requirement_is_missing(home):
-    """What ``pip check`` does."""
+    """Does the same as ``pip check``."""
     versions = {canonicalize_name(one.name): one.version for one in importlib.metadata.distributions(path=[site(home)])}
     assert versions.keys() == needed().keys() | {"dmlmc"}
     for one in importlib.metadata.distributions(path=[site(home)]):
@@ -96,7 +102,7 @@ def test_without_extras_no_requirement_is_missing(home):
                 assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), one.name
 
 
-def test_without_extras_the_fifteen_lines_of_the_readme_run(home, tmp_path):
+def test_the_first_example_of_the_readme_runs_without_extras(home, tmp_path):
     block = python_blocks()[0]
     code = f"""{block}
 import importlib.util, sys
@@ -104,15 +110,15 @@ print([name for name in {NOTEBOOKS_ONLY} if name in sys.modules or importlib.uti
 print(dmlmc.__file__)
 print(dmlmc.__version__)
 """
-    # -I: neither the current directory nor PYTHONPATH, only what is installed there.
+    # -I ignores the current directory and PYTHONPATH, so only installed packages are found.
     *printed, found, file, version = run(home / "bin" / "python", "-I", "-c", code, cwd=tmp_path).splitlines()
     assert file == str(site(home) / "dmlmc" / "__init__.py") and version == PROJECT["version"]
     assert found == "[]"
-    promised = re.findall(r"print\(.+\)  # (.+)", block)
-    assert promised and printed == promised
+    expected = re.findall(r"print\(.+\)  # (.+)", block)
+    assert expected and printed == expected
 
 
-def test_importing_the_library_loads_nothing_of_the_notebooks(tmp_path):
+def test_importing_the_library_loads_no_package_that_only_the_notebooks_need(tmp_path):
     code = f"import sys, dmlmc; print([name for name in {NOTEBOOKS_ONLY} if name in sys.modules])"
-    assert all(importlib.util.find_spec(name) for name in NOTEBOOKS_ONLY)  # they are here, so they could be loaded
+    assert all(importlib.util.find_spec(name) for name in NOTEBOOKS_ONLY)  # they are installed, so they could be loaded
     assert run(sys.executable, "-c", code, cwd=ROOT) == "[]\n"

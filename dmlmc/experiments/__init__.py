@@ -1,1 +1,1 @@
-"""The experiments of the paper and of this companion, as tables. Their figures are in ``plots``."""
+"""The experiments of the paper and of this companion, as tables. The figures are in ``plots``."""

@@ -1,19 +1,19 @@
-"""The market of the experiment and what is known exactly about it: prices and hedge ratios in closed form."""
+"""The market of the experiment, with closed forms for its prices and hedge ratios."""
 
 import dataclasses
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
 
 from dmlmc._internal.checks import positive, real
 
 
 @dataclasses.dataclass(frozen=True)
 class Market:
-    """Geometric Brownian motion and the call written on it; the defaults are those of the paper's experiment.
+    """Geometric Brownian motion and a call option on it; the defaults are those of the paper's experiment.
 
     >>> Market(strike=2.0)
     Market(drift=1.0, volatility=1.0, strike=2.0, spot=1.0, maturity=1.0)
@@ -40,11 +40,11 @@ def expected_payoff(market: Market) -> float:
     forward = market.spot * math.exp(market.drift * market.maturity)
     deviation = market.volatility * math.sqrt(market.maturity)
     d1 = math.log(forward / market.strike) / deviation + deviation / 2
-    return forward * _normal(d1) - market.strike * _normal(d1 - deviation)
+    return forward * _normal_cdf(d1) - market.strike * _normal_cdf(d1 - deviation)
 
 
 def black_scholes_price(market: Market) -> float:
-    """What the option costs at zero interest rate: the p0 of perfect replication, whatever the drift.
+    """The price of the option at zero interest rate: the p0 of perfect replication, for any drift.
 
     >>> round(black_scholes_price(Market()), 4)
     0.1099
@@ -52,14 +52,14 @@ def black_scholes_price(market: Market) -> float:
     return expected_payoff(dataclasses.replace(market, drift=0.0))
 
 
-def black_scholes_delta(market: Market, t: Any, s: Any) -> Array:
-    """The hedge ratio ``N(d1)`` of perfect replication at time t and price s; at maturity, a step at the strike.
+def black_scholes_delta(market: Market, t: ArrayLike, s: ArrayLike) -> Float[Array, "..."]:
+    """The hedge ratio ``N(d1)`` of perfect replication at time t and price s; a step at the strike at maturity.
 
     >>> [round(float(black_scholes_delta(Market(), t, 3.0)), 4) for t in (0.0, 1.0)]
     [0.6915, 0.5]
     """
     t, s = jnp.asarray(t, float), jnp.asarray(s, float)
-    # Derivatives must be finite everywhere, so what would divide by zero is replaced before it is used, not after.
+    # The inner jnp.where calls avoid division by zero: otherwise derivatives are NaN even where that branch is unused.
     open_market, worth = market.maturity - t > 0, s > 0
     deviation = market.volatility * jnp.sqrt(jnp.where(open_market, market.maturity - t, 1.0))
     moneyness = jnp.log(jnp.where(worth, s, 1.0) / market.strike)
@@ -78,5 +78,5 @@ def price_range(market: Market, t: float) -> dict[str, float]:
     return {"low": math.exp(centre - half), "high": math.exp(centre + half)}
 
 
-def _normal(x: float) -> float:
+def _normal_cdf(x: float) -> float:
     return math.erfc(-x / math.sqrt(2)) / 2

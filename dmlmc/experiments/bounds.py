@@ -1,10 +1,9 @@
-"""The theorem put to the test on quadratic losses: runs and exact recursions beside the bounds, as tidy tables."""
+"""Tests of the theorem on quadratic losses: tidy tables of runs, exact recursions and bounds."""
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,7 +12,8 @@ import jax.random as jr
 import numpy as np
 import optax
 import pandas as pd
-from jax import Array
+from jaxtyping import Array, Float, Key
+from numpy.typing import ArrayLike
 
 from dmlmc._internal.checks import integer
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
@@ -21,16 +21,23 @@ from dmlmc.losses import QuadraticLoss
 from dmlmc.rates import Rates
 from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE
 from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, guaranteed_step_size
-from dmlmc.theory.quadratic import delayed_model, exact_moments, linear_model
+from dmlmc.theory.quadratic import LinearModel, delayed_model, exact_moments, linear_model
 from dmlmc.theory.staleness import safe_step_size
 from dmlmc.theory.theorem import Problem
 from dmlmc.training.step import sgd_step, start_run
 
+ExactGradient = Callable[[Float[Array, " dimension"]], Float[Array, " dimension"]]
+
 
 def measured_run(
-    estimator: GradientEstimator, gradient: Callable[[Any], Array], params: Array, step_sizes, steps: int, keys: Array
-) -> tuple[np.ndarray, np.ndarray]:
-    """``|grad F(x_t)|^2`` and ``|grad F(x_t) - g_t|^2`` along runs of SGD, shape (step sizes, seeds, steps).
+    estimator: GradientEstimator,
+    gradient: ExactGradient,
+    params: Float[Array, " dimension"],
+    step_sizes: ArrayLike,
+    steps: int,
+    keys: Key[Array, " seeds"],
+) -> tuple[Float[np.ndarray, "sizes seeds {steps}"], Float[np.ndarray, "sizes seeds {steps}"]]:
+    """``|grad F(x_t)|^2`` and ``|grad F(x_t) - g_t|^2`` along runs of SGD.
 
     ``gradient(params)`` is the exact gradient of F. All step sizes and seeds run in one compiled program.
     """
@@ -51,7 +58,9 @@ def measured_run(
     return np.asarray(squares, dtype=float), np.asarray(errors, dtype=float)
 
 
-def quadratic_setup(problem: Problem, method: str, samples: int, dimension: int = 4):
+def quadratic_setup(
+    problem: Problem, method: str, samples: int, dimension: int = 4
+) -> tuple[GradientEstimator, ExactGradient, Float[Array, " {dimension}"], LinearModel]:
     """Estimator, exact gradient, start and linear model of a method on the quadratic loss of a problem."""
     loss = QuadraticLoss(dimension, problem.L, problem.M, problem.rates)
     level, plan = problem.max_level, problem.plan(samples)
@@ -62,9 +71,9 @@ def quadratic_setup(problem: Problem, method: str, samples: int, dimension: int 
 
 
 def bound_check(problem: Problem, samples: int, step_counts: Sequence[int], seeds: int) -> pd.DataFrame:
-    """Measured and exact average of ``|grad F|^2`` beside the bound, at the step size each guarantee admits.
+    """Measured and exact average of ``|grad F|^2``, and its bound, at the step size each guarantee allows.
 
-    One row per guarantee and number of steps. ``measured`` comes from runs, with its standard error over seeds.
+    One row per guarantee and number of steps. ``measured`` is a mean over seeds, ``error`` its standard error.
     """
     rows = []
     for method in METHODS:
@@ -87,7 +96,7 @@ def bound_check(problem: Problem, samples: int, step_counts: Sequence[int], seed
 
 
 def exact_check(problems: Sequence[Problem], samples: Sequence[int], step_counts: Sequence[int]) -> pd.DataFrame:
-    """The same without runs: exact averages beside the bounds, for every problem, batch and number of steps."""
+    """``bound_check`` without runs: exact averages and bounds for every problem, batch and number of steps."""
     rows = []
     for problem, size, steps, name in itertools.product(problems, samples, step_counts, GUARANTEES):
         model = linear_model(problem, DELAYED if name == SHARPER else name, size)
@@ -104,7 +113,7 @@ def exact_check(problems: Sequence[Problem], samples: Sequence[int], step_counts
 def span_to_reach(problem: Problem, method: str, step_size: float, target: float, most: int = 100_000) -> float:
     """Mean span per step times the fewest steps T for which the mean of ``|grad F|^2`` over t < T is at most target.
 
-    On the quadratic loss, exactly, without noise. NaN where ``most`` steps are not enough.
+    Computed exactly, on the quadratic loss without noise. NaN if ``most`` steps are not enough.
     """
     plan = problem.plan(1e15)
     plan = plan if method == DELAYED else plan.without_delay()
@@ -119,7 +128,7 @@ def span_to_reach(problem: Problem, method: str, step_size: float, target: float
 
 
 def trade_by_experiment(problem: Problem, max_levels: Sequence[int], targets: Sequence[float]) -> pd.DataFrame:
-    """Span of MLMC over span of delayed MLMC for the same accuracy reached, each at its safe step: ``ratio``."""
+    """``ratio``: span of MLMC over span of delayed MLMC to reach the same target, each at its safe step size."""
     rows = []
     for level, target in itertools.product(max_levels, targets):
         here = replace(problem, max_level=level)
@@ -130,9 +139,9 @@ def trade_by_experiment(problem: Problem, max_levels: Sequence[int], targets: Se
 
 
 def estimated_constants(table: pd.DataFrame, rates: Rates) -> tuple[float, float]:
-    """L and M at one point, from the table of a ``dmlmc.measure_levels``: the smallest that its levels allow.
+    """L and M at one point, from a table of ``dmlmc.measure_levels``: the smallest values that fit all its levels.
 
-    L takes the pathwise smoothness, which is at least that of the mean.
+    L is taken from the pathwise smoothness, which is at least that of the mean.
 
     >>> table = pd.DataFrame({"level": [0, 1], "smoothness": [3.0, 2.0], "variance": [1.0, 0.1]})
     >>> estimated_constants(table, Rates(b=1.0, c=0.5, d=1.0))

@@ -1,4 +1,4 @@
-"""Train by several methods from the same starts, and compare what each pays to reach the same loss."""
+"""Train with several methods from the same starts, and compare their costs to reach the same loss."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import optax
 import pandas as pd
-from jax import Array
 from jax.sharding import Mesh
+from jaxtyping import Array, Float, Key, PyTree
 
 from dmlmc._internal.checks import positive
 from dmlmc.calibration.interval import Interval, mean_interval
@@ -20,18 +20,18 @@ from dmlmc.training.loop import train
 def compare(
     runs: Sequence[tuple[GradientEstimator, int]],
     optimiser: optax.GradientTransformation,
-    params: Any,
-    keys: Array,
+    params: PyTree,
+    keys: Key[Array, " seeds"],
     *,
-    validation: Callable[[Any], Array],
+    validation: Callable[[PyTree], Float[Array, ""]],
     evaluate_every: int,
     mesh: Mesh | None = None,
     progress: bool = True,
-) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Train by each ``(estimator, steps)`` of ``runs``, all from ``params`` (one start per seed) and with ``keys``.
+) -> tuple[dict[str, PyTree], pd.DataFrame]:
+    """Train with each ``(estimator, steps)`` of ``runs``, all from ``params`` (one start per seed) and with ``keys``.
 
-    Returns the trained parameters by method and one record for all. Seed i starts from the same parameters and uses
-    the same key whatever the method, so that methods can be compared seed by seed.
+    Returns the trained parameters by method and one record of all runs. Seed i has the same start and the same key for
+    every method, so methods can be compared seed by seed.
     """
     trained, records = {}, []
     for estimator, steps in runs:
@@ -52,10 +52,10 @@ def compare(
 
 
 def cost_to_reach(record: pd.DataFrame, target: float, cost: str) -> pd.Series:
-    """The cumulative cost (``"span"``, ``"work"``, ``"step"`` or ``"seconds"``) at which each run first meets a loss.
+    """The cumulative cost (``"span"``, ``"work"``, ``"step"`` or ``"seconds"``) at which each run first reaches a loss.
 
-    Between two evaluations the logarithm of the loss is taken to be linear in the cost. A run that never gets there
-    has NaN. The result is indexed by method and seed.
+    Between two evaluations the logarithm of the loss is interpolated linearly in the cost. NaN for a run that never
+    reaches the loss. The result is indexed by method and seed.
 
     >>> record = pd.DataFrame({"method": "MLMC", "seed": 0, "span": [0.0, 64.0, 128.0], "loss": [4.0, 1.0, 0.25]})
     >>> float(cost_to_reach(record, 0.5, "span").loc["MLMC", 0])
@@ -83,13 +83,13 @@ def cost_to_reach(record: pd.DataFrame, target: float, cost: str) -> pd.Series:
 def ratio_to_reach(
     record: pd.DataFrame, target: float, cost: str, *, over: str = MLMC, under: str = DELAYED
 ) -> Interval:
-    """How many times the cost of ``under`` does ``over`` pay for a loss: mean over seeds, paired, with a t-interval."""
+    """Cost of ``over`` divided by cost of ``under`` to reach a loss: mean of the ratios per seed, with a t-interval."""
     needed = cost_to_reach(record, target, cost)
     return mean_interval((needed[over] / needed[under]).to_numpy())
 
 
 def common_targets(record: pd.DataFrame, count: int = 4) -> list[float]:
-    """Losses that every run reaches after its first evaluation, evenly spread on a log scale, to two digits.
+    """Losses that every run reaches after its first evaluation, evenly spaced on a log scale, to two digits.
 
     >>> record = pd.DataFrame({"method": "MLMC", "seed": 0, "step": [0, 1, 2], "loss": [9.0, 8.0, 1.0]})
     >>> common_targets(record, count=2)
@@ -98,12 +98,15 @@ def common_targets(record: pd.DataFrame, count: int = 4) -> list[float]:
     runs = record.groupby(["method", "seed"]).loss
     highest, lowest = runs.nth(1).min(), runs.min().max()
     if not highest > lowest:
-        raise ValueError("common_targets: no loss is passed by every run; train longer or evaluate more often.")
+        raise ValueError(
+            "common_targets: record must have a loss that every run reaches after its first evaluation, got none; "
+            "train longer or evaluate more often."
+        )
     return [float(f"{target:.2g}") for target in np.geomspace(highest, lowest, count + 2)[1:-1]]
 
 
 def summarise(record: pd.DataFrame, targets: Sequence[float], **facts: Any) -> dict[str, Any]:
-    """What the comparison found, ready for JSON: the given facts, and the paired ratios at each target loss."""
+    """The results in JSON types: the given facts, and for each target loss the mean costs and paired ratios."""
     found = []
     for target in targets:
         costs = {cost: cost_to_reach(record, target, cost) for cost in ("span", "work", "seconds")}
@@ -114,12 +117,12 @@ def summarise(record: pd.DataFrame, targets: Sequence[float], **facts: Any) -> d
 
 
 def in_json(mean: Interval) -> dict[str, float]:
-    """A mean over seeds and its interval, as ``figures/data`` keeps it."""
+    """A mean over seeds and its interval, in the format of ``figures/data``."""
     return {"mean": mean.estimate, "low": mean.low, "high": mean.high}
 
 
 def comparison_table(summary: dict[str, Any]) -> pd.DataFrame:
-    """A summary as a table, a row per target loss: what each method needs, and the ratios with their intervals."""
+    """A summary as a table, one row per target loss: each method's costs, and the ratios with their intervals."""
     rows = []
     for target in summary["targets"]:
         row: dict[str, Any] = {"loss": target["loss"]}

@@ -1,8 +1,8 @@
 """The paper's experiment: hedging a call option on geometric Brownian motion with a neural network.
 
-The price follows ``dS = mu S dt + sigma S dW``. The trader holds ``H(t, S)`` shares, so that the profit and loss is
-``dV = H(t, S) dS``, and sells the option for ``p0``. The loss ``(max(S_T - K, 0) - V_T - p0)^2`` is minimised over the
-network H and the price p0. Interest rates are zero, so the least loss is that of the Black-Scholes hedge.
+The price follows ``dS = mu S dt + sigma S dW``. The trader sells the option for ``p0`` and holds ``H(t, S)`` shares,
+with profit and loss ``dV = H(t, S) dS``. The loss ``(max(S_T - K, 0) - V_T - p0)^2`` is minimised over the network H
+and the price p0. Interest rates are zero, so the Black-Scholes hedge has the smallest loss.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jax import Array
+from jaxtyping import Array, Float, Key
 
 from dmlmc import brownian
 from dmlmc._internal.checks import integer
@@ -21,25 +21,27 @@ from dmlmc.experiments.black_scholes import Market, black_scholes_delta, black_s
 from dmlmc.losses import MultilevelLoss, mean_loss
 from dmlmc.sde import SDELoss
 
+Hedge = Callable[[Float[Array, "2"]], Float[Array, ""]]  # (t, s) to the hedge ratio
+
 
 class BlackScholesHedge(eqx.Module):
-    """The Black-Scholes delta in the place of the network."""
+    """The Black-Scholes delta, in place of the network."""
 
     market: Market = eqx.field(static=True)
 
-    def __call__(self, inputs: Array) -> Array:
+    def __call__(self, inputs: Float[Array, "2"]) -> Float[Array, ""]:
         return black_scholes_delta(self.market, inputs[0], inputs[1])
 
 
 class HedgingParams(eqx.Module):
-    """What is trained: the hedge ratio as a function of the vector (t, s), and the price p0 of the option."""
+    """The trained parameters: the hedge ratio as a function of (t, s), and the price p0 of the option."""
 
-    network: Callable[[Array], Array]
-    price: Array
+    network: Hedge
+    price: Float[Array, ""]
 
 
 def black_scholes_params(market: Market | None = None) -> HedgingParams:
-    """Perfect replication: its loss on a grid is a floor that no network can be expected to beat by much.
+    """Perfect replication. No network can be expected to get far below its loss on the same grid.
 
     >>> import dmlmc
     >>> floor, loss = black_scholes_params(), FastHedgingLoss()
@@ -50,8 +52,8 @@ def black_scholes_params(market: Market | None = None) -> HedgingParams:
     return HedgingParams(BlackScholesHedge(market), jnp.array(black_scholes_price(market), float))
 
 
-def initial_params(key: Array, market: Market | None = None) -> HedgingParams:
-    """A fresh network with two SiLU layers of 32 and a sigmoid at its end, and p0 at the expected payoff.
+def initial_params(key: Key[Array, ""], market: Market | None = None) -> HedgingParams:
+    """A random network with two SiLU layers of width 32 and a sigmoid output, and p0 at the expected payoff.
 
     >>> params = initial_params(jax.random.key(0))
     >>> params.network(jnp.array([0.0, 1.0])).shape, round(float(params.price), 4)
@@ -62,10 +64,10 @@ def initial_params(key: Array, market: Market | None = None) -> HedgingParams:
 
 
 def hedging_loss(market: Market | None = None, coarsest_steps: int = 10, *, printed_drift: bool = False) -> SDELoss:
-    """The loss as any other SDE's: Milstein for the state (S, V), step by step.
+    """The loss as a general ``SDELoss``: Milstein steps for the state (S, V).
 
-    ``printed_drift=True`` takes the SDE as the paper prints it, ``dS = mu dt + sigma S dW``; its experiment, like the
-    default, has the drift of geometric Brownian motion.
+    ``printed_drift=True`` uses the SDE as printed in the paper, ``dS = mu dt + sigma S dW``. The paper's experiment,
+    like the default, has the drift of geometric Brownian motion.
 
     >>> loss = hedging_loss()
     >>> noise = loss.sample(jax.random.key(0), level=1)
@@ -92,12 +94,12 @@ def hedging_loss(market: Market | None = None, coarsest_steps: int = 10, *, prin
 
 
 class FastHedgingLoss(MultilevelLoss):
-    """``hedging_loss(market)``, the same to rounding, in a fraction of the time.
+    """``hedging_loss(market)`` up to rounding, in a fraction of the time.
 
-    The price does not depend on the network, so it is simulated first, and Milstein's profit and loss is a sum over
-    the steps, ``H(t, S) dS + (sigma S)^2 (dW^2 - dt) / 2 * dH/ds(t, S)``, without a chain from one to the next. The
-    network sees all of them together, those of a coupled pair as well, and about ``rows`` at a time. ``euler=True``
-    leaves out the terms that Milstein's scheme adds to Euler's.
+    The price does not depend on the network, so it is simulated first. Milstein's profit and loss is then a sum over
+    steps, ``H(t, S) dS + (sigma S)^2 (dW^2 - dt) / 2 * dH/ds(t, S)``, whose terms do not depend on each other. The
+    network evaluates all of them in one batch, both paths of a coupled pair included, about ``rows`` at a time.
+    ``euler=True`` omits the terms that Milstein's scheme adds to Euler's.
 
     >>> loss, params = FastHedgingLoss(), initial_params(jax.random.key(0))
     >>> noise = loss.sample(jax.random.key(1), level=2)
@@ -108,7 +110,7 @@ class FastHedgingLoss(MultilevelLoss):
     market: Market
     coarsest_steps: int
     rows: int
-    correction: Array
+    correction: Float[Array, ""]
 
     def __init__(
         self, market: Market | None = None, coarsest_steps: int = 10, *, euler: bool = False, rows: int = 4096
@@ -116,35 +118,39 @@ class FastHedgingLoss(MultilevelLoss):
         self.market = market or Market()
         self.coarsest_steps = integer("FastHedgingLoss: coarsest_steps", coarsest_steps, minimum=1)
         self.rows = integer("FastHedgingLoss: rows", rows, minimum=1)
-        self.correction = jnp.array(not euler, float)  # an array, so that both schemes share a compiled program
+        self.correction = jnp.array(not euler, float)  # an array, so both schemes share a compiled program
 
-    def sample(self, key: Array, level: int) -> Array:
+    def sample(self, key: Key[Array, ""], level: int) -> Float[Array, "steps 1"]:
         return brownian.increments(key, self.coarsest_steps * 2**level, self.market.maturity, 1, self.correction.dtype)
 
-    def coarsen(self, noise: Array) -> Array:
+    def coarsen(self, noise: Float[Array, "steps 1"]) -> Float[Array, "steps//2 1"]:
         return brownian.coarsen(noise)
 
     def samples_at_once(self, level: int) -> int:
         return max(1, self.rows // (self.coarsest_steps * 2**level))
 
-    def loss(self, params: HedgingParams, noise: Array) -> Array:
+    def loss(self, params: HedgingParams, noise: Float[Array, "steps 1"]) -> Float[Array, ""]:
         return self.losses(params, noise[None])[0]
 
-    def pair(self, params: HedgingParams, noise: Array) -> tuple[Array, Array]:
+    def pair(self, params: HedgingParams, noise: Float[Array, "steps 1"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         fine, coarse = self.pairs(params, noise[None])
         return fine[0], coarse[0]
 
-    def losses(self, params: HedgingParams, noises: Array) -> Array:
+    def losses(self, params: HedgingParams, noises: Float[Array, "samples steps 1"]) -> Float[Array, " samples"]:
         return self._losses_on_grids(params, noises)[0]
 
-    def pairs(self, params: HedgingParams, noises: Array) -> tuple[Array, Array]:
+    def pairs(
+        self, params: HedgingParams, noises: Float[Array, "samples steps 1"]
+    ) -> tuple[Float[Array, " samples"], Float[Array, " samples"]]:
         fine, coarse = self._losses_on_grids(params, noises, jax.vmap(self.coarsen)(noises))
         return fine, coarse
 
-    def _losses_on_grids(self, params: HedgingParams, *noises: Array) -> list[Array]:
-        """The losses of a batch on each of several grids, with one pass of the network over the steps of all."""
+    def _losses_on_grids(
+        self, params: HedgingParams, *noises: Float[Array, "samples _ 1"]
+    ) -> list[Float[Array, " samples"]]:
+        """The losses of a batch on each of several grids, with one pass of the network over all their steps."""
         grids = [self._price_steps(noise[:, :, 0]) for noise in noises]
-        # One flat axis of rows: a network batched over paths and steps is compiled to much slower matrix products.
+        # One flat axis of rows: batched over paths and steps, XLA compiles the network to much slower matrix products.
         rows = [jnp.concatenate([column.ravel() for column in columns]) for columns in zip(*grids, strict=True)]
         gains = jax.vmap(partial(_gain, params.network))(*rows)
         ends = np.cumsum([noise.size for noise in noises])
@@ -154,7 +160,7 @@ class FastHedgingLoss(MultilevelLoss):
             losses.append(_shortfall(self.market, prices[:, -1] + changes[:, -1], profit, params))
         return losses
 
-    def _price_steps(self, increments: Array) -> tuple[Array, Array, Array, Array]:
+    def _price_steps(self, increments: Float[Array, "samples steps"]) -> tuple[Float[Array, "samples steps"], ...]:
         """Time, price, change of price and the factor of dH/ds, for each path and step."""
         steps, market = increments.shape[1], self.market
         dt = market.maturity / steps
@@ -167,20 +173,24 @@ class FastHedgingLoss(MultilevelLoss):
         return times, prices, prices * growth, (market.volatility * prices) ** 2 * iterated
 
 
-def _gain(network: Callable[[Array], Array], t: Array, s: Array, change: Array, factor: Array) -> Array:
+def _gain(
+    network: Hedge, t: Float[Array, ""], s: Float[Array, ""], change: Float[Array, ""], factor: Float[Array, ""]
+) -> Float[Array, ""]:
     """The profit of one step, from the network and its derivative in s."""
     ratio, slope = jax.jvp(lambda s: network(jnp.stack([t, s])), (s,), (jnp.ones_like(s),))
     return ratio * change + slope * factor
 
 
-def _shortfall(market: Market, price: Array, profit: Array, params: HedgingParams) -> Array:
+def _shortfall(
+    market: Market, price: Float[Array, "*samples"], profit: Float[Array, "*samples"], params: HedgingParams
+) -> Float[Array, "*samples"]:
     return (jnp.maximum(price - market.strike, 0.0) - profit - params.price) ** 2
 
 
 def hedge_curves(market: Market, trained: dict[str, HedgingParams], times: Sequence[float]) -> pd.DataFrame:
-    """Hedge ratios on a grid of prices: those of every method and seed (a leading axis of its arrays), and the delta.
+    """Hedge ratios on a grid of prices, for every method and seed, and the Black-Scholes delta.
 
-    The columns are ``t, s, source, seed, ratio``.
+    Every array of ``trained`` has a leading seed axis. The columns are ``t, s, source, seed, ratio``.
     """
     prices = np.linspace(0.05, 2.5 * market.strike, 120)
     rows = []
@@ -196,17 +206,17 @@ def hedge_curves(market: Market, trained: dict[str, HedgingParams], times: Seque
 
 
 @eqx.filter_jit
-def _on_every_input(networks: Callable[[Array], Array], inputs: Array) -> Array:
+def _on_every_input(networks: Hedge, inputs: Float[Array, "points 2"]) -> Float[Array, "seeds points"]:
     return eqx.filter_vmap(lambda network: jax.vmap(network)(inputs))(networks)
 
 
 def final_losses(
-    loss: MultilevelLoss, trained: dict[str, HedgingParams], level: int, samples: int, key: Array
+    loss: MultilevelLoss, trained: dict[str, HedgingParams], level: int, samples: int, key: Key[Array, ""]
 ) -> pd.DataFrame:
-    """For each method: mean loss and its deviation over seeds, and the Monte Carlo standard error from batch means.
+    """For each method: mean loss, its deviation over seeds, and the Monte Carlo standard error from batch means.
 
-    Losses of single paths are so heavy-tailed here that a standard error from their own variance misleads; the
-    means of sixteen batches are closer to normal.
+    The losses of single paths are too heavy-tailed for a standard error from their variance. The means of sixteen
+    batches are closer to normal.
     """
     keys = jax.random.split(key, 16)
 

@@ -1,9 +1,9 @@
-"""Which step sizes are stable on quadratic losses: tables of exact limits, beside runs on either side of them.
+"""Which step sizes are stable on quadratic losses: tables of exact limits, and runs just below and above them.
 
-First plain SGD with periods that are longer than d allows, then heavy-ball momentum. Without delay momentum m raises
-the largest stable learning rate, from 2 to 2 (1 + m) over the curvature. A gradient that is reused for many steps is
-another matter: it is added up, each step acts like 1 / (1 - m) of them, and before its next refresh nothing corrects
-that. The limit falls in that proportion.
+First plain SGD with periods that are longer than d allows, then heavy-ball momentum. Without delay, momentum m raises
+the largest stable learning rate from 2 to 2 (1 + m), divided by the curvature. With delay, momentum accumulates the
+reused gradient: each step acts like 1 / (1 - m) steps, and nothing corrects that before the next refresh. The limit
+falls by the same factor.
 """
 
 import itertools
@@ -16,6 +16,7 @@ import jax.random as jr
 import numpy as np
 import optax
 import pandas as pd
+from jaxtyping import Float
 
 from dmlmc.allocation import plan
 from dmlmc.estimators import delayed_mlmc
@@ -28,9 +29,11 @@ from dmlmc.theory.quadratic import LinearModel, delayed_model, growth_factor, qu
 from dmlmc.theory.staleness import safe_step_size
 from dmlmc.theory.theorem import Problem, theorem_step_size
 
+StepSizes = Sequence[float] | Float[np.ndarray, " sizes"]
+
 
 class SignedQuadraticLoss(QuadraticLoss):
-    """A ``QuadraticLoss`` whose level l curves by ``signs[l] 2^(-d l) L``: Assumption 3 bounds the size alone.
+    """A ``QuadraticLoss`` whose level l has curvature ``signs[l] 2^(-d l) L``: Assumption 3 bounds only its size.
 
     >>> SignedQuadraticLoss(1, 1.0, 1.0, Rates(1.8, 1.0, 1.0), signs=(0.0, 1.0)).curvature(1)
     0.5
@@ -38,7 +41,7 @@ class SignedQuadraticLoss(QuadraticLoss):
 
     signs: tuple[float, ...]
 
-    def __init__(self, dimension, L, M, rates, signs: Sequence[float]):
+    def __init__(self, dimension: int, L: float, M: float, rates: Rates, signs: Sequence[float]):
         super().__init__(dimension, L, M, rates)
         self.signs = tuple(signs)
 
@@ -47,7 +50,7 @@ class SignedQuadraticLoss(QuadraticLoss):
 
 
 def power_plan(problem: Problem, exponent: float) -> Plan:
-    """One sample per level and periods ``2^(d' l)``, d' the exponent, rounded to powers of two so that they nest.
+    """One sample per level and periods ``2^(d' l)``, where d' is the exponent, rounded to powers of two so they nest.
 
     >>> from dmlmc import Rates
     >>> power_plan(Problem(1.0, 1.0, Rates(1.8, 1.0, 1.0), 3, 1.0), 1.5).periods
@@ -59,7 +62,7 @@ def power_plan(problem: Problem, exponent: float) -> Plan:
 
 
 def sign_patterns(problem: Problem, periods: Sequence[int]) -> list[LinearModel]:
-    """Every quadratic whose levels curve by plus, minus or zero times ``2^(-d l) L`` and whose sum curves upwards.
+    """Every quadratic whose levels have curvature plus, minus or zero times ``2^(-d l) L``, with a positive sum.
 
     Assumption 3 allows all of them: it bounds sizes, not signs.
     """
@@ -69,8 +72,8 @@ def sign_patterns(problem: Problem, periods: Sequence[int]) -> list[LinearModel]
     return [LinearModel(tuple(row), noise, tuple(periods)) for row in patterns if row.sum() > 1e-9]
 
 
-def growth_map(problem: Problem, exponents: Sequence[float], step_sizes, *, worst: bool) -> pd.DataFrame:
-    """Growth per step for each exponent d' and step size: of ``QuadraticLoss``, or of the worst sign pattern."""
+def growth_map(problem: Problem, exponents: Sequence[float], step_sizes: StepSizes, *, worst: bool) -> pd.DataFrame:
+    """Growth per step for each exponent d' and step size, of ``QuadraticLoss`` or of the worst sign pattern."""
     frames = []
     for exponent in exponents:
         periods = power_plan(problem, exponent).periods
@@ -82,7 +85,7 @@ def growth_map(problem: Problem, exponents: Sequence[float], step_sizes, *, wors
 
 
 def safe_lines(problem: Problem, exponents: Sequence[float], steps: int) -> pd.DataFrame:
-    """The step sizes that theory calls safe: the sharper one for any d', the paper's where d' is at most d."""
+    """The step sizes that the theory proves safe: the sharper one for any d', the paper's only if d' is at most d."""
     rows = []
     for exponent in exponents:
         paper = theorem_step_size(problem, DELAYED, steps) if exponent <= problem.rates.d else math.nan
@@ -92,7 +95,7 @@ def safe_lines(problem: Problem, exponents: Sequence[float], steps: int) -> pd.D
 
 
 def step_size_ladder(problem: Problem, samples: float, steps: int) -> dict[str, float]:
-    """Step sizes for delayed MLMC from the most careful to the largest stable one, and the stable one of MLMC.
+    """Step sizes for delayed MLMC, from the smallest guarantee to the largest stable one, and the latter for MLMC.
 
     >>> from dmlmc import Rates
     >>> ladder = step_size_ladder(Problem(1.0, 1.0, Rates(1.8, 1.0, 1.0), 6, 1.0), samples=1000, steps=4000)
@@ -109,11 +112,11 @@ def step_size_ladder(problem: Problem, samples: float, steps: int) -> dict[str, 
 
 
 def measured_stability(
-    problem: Problem, plans: dict[float, Plan], step_sizes, signs: Sequence[float], steps: int
+    problem: Problem, plans: dict[float, Plan], step_sizes: StepSizes, signs: Sequence[float], steps: int
 ) -> pd.DataFrame:
-    """Runs of delayed MLMC on a signed quadratic loss: does ``|grad F|^2`` end above its start?
+    """Runs of delayed MLMC on a signed quadratic loss: which ones are unstable?
 
-    ``plans`` maps the exponent d' of the periods to the plan. A run is unstable if its last squared gradient exceeds
+    ``plans`` maps the exponent d' of the periods to the plan. A run is ``unstable`` if its last ``|grad F|^2`` exceeds
     ten times the first, or is not finite.
     """
     loss = SignedQuadraticLoss(2, problem.L, 1e-6 * problem.M, problem.rates, signs)
@@ -127,7 +130,8 @@ def measured_stability(
         squares, _ = measured_run(estimator, gradient, jnp.ones(2), step_sizes, steps, jr.key(0)[None])
         grown = ~(squares[:, 0, -1] <= 10 * squares[:, 0, 0])
         rows += [
-            {"exponent": exponent, "step_size": a, "unstable": bool(u)} for a, u in zip(step_sizes, grown, strict=True)
+            {"exponent": exponent, "step_size": size, "unstable": bool(unstable)}
+            for size, unstable in zip(step_sizes, grown, strict=True)
         ]
     return pd.DataFrame(rows)
 
@@ -135,17 +139,18 @@ def measured_stability(
 def momentum_limits_table(fresh: float, periods: Sequence[int], momenta: Sequence[float]) -> pd.DataFrame:
     """The largest stable learning rate for each period of a stale level of curvature 1 and each momentum.
 
-    ``fresh`` is the curvature of a level that is refreshed at every step. The columns are ``period, momentum, limit``.
+    ``fresh`` is the curvature of a second level, refreshed at every step. The columns are ``period, momentum, limit``.
 
     >>> momentum_limits_table(0.0, [1, 4], [0.0, 0.5]).limit.round(3).tolist()
     [2.0, 3.0, 0.5, 0.447]
     """
     return pd.DataFrame(
         [
-            {"period": period, "momentum": m, "limit": stability_limit(_two_levels(fresh, period), m, points=100)}
+            (period, momentum, stability_limit(_two_levels(fresh, period), momentum, points=100))
             for period in periods
-            for m in momenta
-        ]
+            for momentum in momenta
+        ],
+        columns=["period", "momentum", "limit"],
     )
 
 
@@ -154,7 +159,7 @@ def runs_near_limits(
 ) -> pd.DataFrame:
     """Runs of delayed MLMC with ``optax.sgd(rate, momentum)`` at ``factors`` times each limit: which ones diverge?
 
-    A run is ``unstable`` if its loss ends above where it began; ``growth`` is the exact factor per step.
+    A run is ``unstable`` if its last loss is not below its first; ``growth`` is the exact factor per step.
     """
     loss = SignedQuadraticLoss(1, 2.0, 1e-12, Rates(b=1.8, c=1.0, d=1.0), signs=(fresh / 2, 1.0))
     frames = []
@@ -185,7 +190,7 @@ def runs_near_limits(
 
 
 def worst_drop(limits: pd.DataFrame) -> float:
-    """By how much momentum lowers the limit at most: the largest ratio of the limit without to that with it."""
+    """The largest factor by which momentum lowers the limit: the limit without momentum over the limit with it."""
     without = limits[limits.momentum == 0.0].set_index("period").limit
     return float(np.max(without.loc[limits.period].to_numpy() / limits.limit))
 

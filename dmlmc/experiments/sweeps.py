@@ -1,7 +1,6 @@
-"""Many optimisers, learning rates and seeds in one compiled program, and what each of them reached."""
+"""Train with many optimisers, learning rates and seeds in one compiled program, and compare the final losses."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,7 +9,7 @@ import numpy as np
 import optax
 import pandas as pd
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from dmlmc._internal.checks import integer, positive
 from dmlmc.calibration.interval import mean_interval
@@ -26,21 +25,21 @@ Optimisers = Mapping[str, tuple[Callable[..., optax.GradientTransformation], Seq
 def sweep(
     estimator: GradientEstimator,
     optimisers: Optimisers,
-    params: Any,
-    keys: Array,
+    params: PyTree,
+    keys: Key[Array, " seeds"],
     *,
     steps: int,
-    validation: Callable[[Any], Array],
+    validation: Callable[[PyTree], Float[Array, ""]],
     evaluate_every: int,
-) -> tuple[Any, pd.DataFrame]:
-    """Train from ``params`` (one start per seed) by every optimiser at every one of its learning rates, with ``keys``.
+) -> tuple[PyTree, pd.DataFrame]:
+    """Train from ``params`` (one start per seed) with every optimiser at each of its learning rates, with ``keys``.
 
     ``optimisers`` maps a name to a function of the learning rate and the rates to try, as in
-    ``{"Adam": (optax.adam, [0.01, 0.1])}``. ``dmlmc.train`` compiles a program for each optimiser and rate, this one
-    for all together: what takes seconds with a neural SDE is compilation. Runs that diverge have an infinite loss.
+    ``{"Adam": (optax.adam, [0.01, 0.1])}``. ``dmlmc.train`` compiles one program per optimiser and rate. This function
+    compiles one for all, because compilation dominates for a neural SDE. Runs that diverge have an infinite loss.
 
-    Returns the trained parameters, with a leading axis over runs, and a record like that of ``dmlmc.train`` with the
-    columns ``optimiser``, ``learning_rate`` and ``run``, the place on that axis, for ``seconds``.
+    Returns the trained parameters, with a leading axis over runs, and a record like that of ``dmlmc.train``. Instead of
+    ``seconds`` it has the columns ``optimiser``, ``learning_rate`` and ``run``, the index on that axis.
 
     >>> import dmlmc
     >>> loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1e-6, rates=dmlmc.Rates(b=1.8, c=1.0, d=1.0))
@@ -72,29 +71,37 @@ def sweep(
     which = jnp.array([list(optimisers).index(name) for name in runs.optimiser])
     starts = jax.tree.map(lambda leaf: leaf[seeds], trainable)
     last, losses = spread(which, jnp.array(runs.learning_rate.to_numpy(), float), starts, keys[seeds])
-    losses = np.asarray(losses, dtype=float)
+    return eqx.combine(last, static), _record(estimator, runs, evaluated, np.asarray(losses, dtype=float))
+
+
+def _record(
+    estimator: GradientEstimator,
+    runs: pd.DataFrame,
+    evaluated: Int[np.ndarray, " evaluations"],
+    losses: Float[np.ndarray, "runs evaluations"],
+) -> pd.DataFrame:
     record = runs.loc[runs.index.repeat(len(evaluated))].reset_index(names="run")
     record.insert(0, "method", estimator.method)
     for name, per_step in (("work", estimator.work), ("span", estimator.span)):
-        record[name] = np.tile(cumulative(per_step, steps)[evaluated], len(runs))
+        record[name] = np.tile(cumulative(per_step, int(evaluated[-1]))[evaluated], len(runs))
     record["step"] = np.tile(evaluated, len(runs))
     record["loss"] = np.where(np.isfinite(losses), losses, np.inf).ravel()
-    return eqx.combine(last, static), record
+    return record
 
 
-def params_of(trained: Any, run: int) -> Any:
-    """The parameters of one run, off the devices that the sweep was spread over."""
+def params_of(trained: PyTree, run: int) -> PyTree:
+    """The parameters of one run, copied off the devices of the sweep."""
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[run]) if eqx.is_array(leaf) else leaf, trained)
 
 
 def one_run(
     estimator: GradientEstimator,
     makers: Sequence[Callable[..., optax.GradientTransformation]],
-    static: Any,
-    validation: Callable[[Any], Array],
-    evaluated: np.ndarray,
-) -> Callable[[Array, Array, Any, Array], tuple[Any, Array]]:
-    """``run(which, rate, trainable, key)``: the trained leaves, and the losses at the steps ``evaluated``."""
+    static: PyTree,
+    validation: Callable[[PyTree], Float[Array, ""]],
+    evaluated: Int[np.ndarray, " evaluations"],
+) -> Callable[[Int[Array, ""], Float[Array, ""], PyTree, Key[Array, ""]], tuple[PyTree, Float[Array, " evaluations"]]]:
+    """``run(which, rate, trainable, key)``, which returns the trained leaves and the losses at steps ``evaluated``."""
     bounds = jnp.array([0, *evaluated[:-1]]), jnp.array(evaluated)
 
     def run(which, rate, trainable, key):
@@ -112,7 +119,7 @@ def one_run(
 
 
 def _one_of(optimisers: Sequence[optax.GradientTransformation], which: Int[Array, ""]) -> optax.GradientTransformation:
-    """The optimiser at a traced index. All of them see the gradient: next to a simulation they cost nothing."""
+    """The optimiser at a traced index. All of them are updated, which costs little compared with a simulation."""
 
     def init(params):
         return [one.init(params) for one in optimisers]
@@ -126,9 +133,9 @@ def _one_of(optimisers: Sequence[optax.GradientTransformation], which: Int[Array
 
 
 def after_training(record: pd.DataFrame) -> pd.DataFrame:
-    """The last loss of a sweep by method, optimiser and learning rate: mean over seeds and its 95% t-interval.
+    """The last loss by method, optimiser and learning rate: mean over seeds and its 95% t-interval.
 
-    Where a run diverged the mean is infinite.
+    The mean is infinite if a run diverged.
 
     >>> last = {"method": "MLMC", "optimiser": "SGD", "learning_rate": 0.1, "step": 9}
     >>> after_training(pd.DataFrame([{**last, "seed": seed, "loss": loss} for seed, loss in enumerate([1.0, 3.0])]))
@@ -145,15 +152,15 @@ def after_training(record: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_rates(record: pd.DataFrame) -> pd.DataFrame:
-    """Of ``after_training``, the rows with the least loss for each method and optimiser."""
+    """The rows of ``after_training`` with the smallest loss for each method and optimiser."""
     table = after_training(record)
     return table.loc[table.groupby(["optimiser", "method"], sort=False).loss.idxmin()].reset_index(drop=True)
 
 
 def span_ratios(record: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """For losses that all runs of MLMC and delayed MLMC reach: how many times the span of the latter MLMC needs.
+    """Span of MLMC over span of delayed MLMC, at losses that all their runs reach.
 
-    The record is that of one optimiser and learning rate. Empty if no loss is passed by all runs.
+    ``record`` is of one optimiser and learning rate. The result is empty if no loss is reached by all runs.
     """
     pair = record[record.method.isin([MLMC, DELAYED])]
     try:

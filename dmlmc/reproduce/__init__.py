@@ -1,1 +1,1 @@
-"""Running the notebooks: ``python -m dmlmc.reproduce``."""
+"""Run the notebooks and judge the paper's claims: ``python -m dmlmc.reproduce``."""

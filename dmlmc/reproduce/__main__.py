@@ -1,9 +1,9 @@
-"""Run the notebooks headlessly, in order: ``python -m dmlmc.reproduce --profile paper``.
+"""Run the notebooks headless, in order: ``python -m dmlmc.reproduce --profile paper``.
 
 Executed copies go to ``notebooks/executed/<profile>/``, figures and their data to ``figures/`` or ``figures/quick/``.
-A notebook is skipped if nothing changed since its last finished run: its code, its parameters, the files it reads, the
-package and the lock. Any parameter of a notebook can be set, as in ``--seeds 3 --max-level 4``; it goes to every
-selected notebook that has it.
+A notebook is skipped if none of its inputs changed since its last finished run: its code, its parameters, the files
+it reads, the package and the lock file. ``--seeds 3 --max-level 4`` sets parameters in every selected notebook that
+has them.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from dmlmc.reproduce.profiles import AT_ONCE, PROFILES
 
 
 def pairs(arguments: Sequence[str]) -> dict[str, Any]:
-    """Parameters from a command line.
+    """The parameters in a list of command-line arguments.
 
     >>> pairs(["--seeds", "3", "--max-level=4", "--output", "elsewhere"])
     {'seeds': 3, 'max_level': 4, 'output': 'elsewhere'}
@@ -33,7 +33,7 @@ def pairs(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def command_line() -> argparse.ArgumentParser:
-    """The options; what they do not know is taken for parameters of the notebooks."""
+    """The parser. Arguments that it does not know are parameters of the notebooks."""
     parser = argparse.ArgumentParser(
         "python -m dmlmc.reproduce",
         description=__doc__,
@@ -42,21 +42,21 @@ def command_line() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--profile", choices=PROFILES, default="paper", help="sizes of the runs (default: paper)")
-    parser.add_argument("--only", action="append", default=[], metavar="03", help="this notebook; may be repeated")
-    parser.add_argument("--force", action="store_true", help="run also what is up to date")
-    parser.add_argument("--list", action="store_true", help="list the notebooks and their parameters, and run nothing")
+    parser.add_argument("--only", action="append", default=[], metavar="03", help="only this notebook; may be repeated")
+    parser.add_argument("--force", action="store_true", help="also run notebooks that are up to date")
+    parser.add_argument("--list", action="store_true", help="list the notebooks and their parameters, then exit")
     parser.add_argument(
         "--at-once",
         type=int,
         metavar="N",
-        help=f"notebooks side by side (default: {AT_ONCE['quick']} if quick, else 1)",
+        help=f"notebooks to run in parallel (default: {AT_ONCE['quick']} if quick, else 1)",
     )
-    parser.add_argument("--in-place", action="store_true", help="put cleaned quick outputs into the notebooks")
+    parser.add_argument("--in-place", action="store_true", help="write cleaned quick outputs into the notebooks")
     return parser
 
 
 def listing(selected: Sequence[jobs.Job]) -> str:
-    """Each notebook, whether it is up to date, and its parameters as they would be passed."""
+    """For each notebook: whether it is up to date, and the parameters of its next run."""
     lines = []
     for job in selected:
         lines.append(f"{job.name}: {'to run' if job.last_run() is None else 'up to date'}")
@@ -66,7 +66,7 @@ def listing(selected: Sequence[jobs.Job]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code is 0, 1 if a notebook failed, 2 for wrong arguments, 130 after an interrupt."""
+    """Run the command. Exit code: 0, 1 if a notebook failed, 2 for wrong arguments, 130 after an interrupt."""
     parser = command_line()
     options, others = parser.parse_known_args(arguments)
     try:
@@ -77,14 +77,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error).removeprefix("reproduce: "))
     if options.in_place and (options.profile != "quick" or overrides):
-        parser.error("--in-place is for the quick profile with the notebooks' own parameters")
+        parser.error("--in-place is for the quick profile with default parameters")
     if options.list:
         print(listing(selected))
         return 0
     try:
         failures = jobs.run(selected, force=options.force, in_place=options.in_place, at_once=at_once)
     except KeyboardInterrupt:
-        print("\ninterrupted; what was finished stays, and the same command goes on from there", file=sys.stderr)
+        print("\ninterrupted; finished notebooks are kept, run the same command to continue", file=sys.stderr)
         return 130
     data = jobs.NOTEBOOKS / overrides.get("output", PROFILES[options.profile]) / "data"
     claims = summary.judge(data, failed=failures)

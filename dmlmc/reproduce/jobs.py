@@ -1,4 +1,4 @@
-"""Notebooks as jobs: which ones to run, whether a run is up to date, running several side by side."""
+"""Notebooks as jobs: select them, skip those that are up to date, run several in parallel."""
 
 import json
 import os
@@ -15,7 +15,7 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
 class Job:
-    """One notebook at one profile: its parameters, its executed copy, and the stamp of its last finished run."""
+    """One notebook at one profile: its parameters, its executed copy, and a JSON stamp of its last finished run."""
 
     def __init__(self, notebook: Path, profile: str, overrides: dict[str, Any]):
         defaults = notebooks.defaults(notebook)
@@ -28,7 +28,7 @@ class Job:
         self.output = None if output is None else notebook.parent / output
 
     def last_run(self) -> dict[str, Any] | None:
-        """The stamp of the last finished run, if its inputs are today's and all it wrote is still there."""
+        """The stamp of the last finished run, or None if its inputs have changed or a file it wrote is missing."""
         if not self.stamp.exists() or not self.executed.exists():
             return None
         stamp = json.loads(self.stamp.read_text())
@@ -36,16 +36,16 @@ class Job:
         return stamp if current and all((self.notebook.parent / path).exists() for path in stamp["outputs"]) else None
 
     def start(self, label: str, row: int) -> None:
-        """Begin to execute the notebook, with its bar in a row of the screen."""
+        """Start to run the notebook, with its progress bar in the given row of the terminal."""
         self.stamp.unlink(missing_ok=True)
         self.inputs, self.before = notebooks.hash_of_inputs(self.notebook, self.parameters), self._written()
         self.running = notebooks.Running(self.notebook, self.executed, self.parameters, label, row)
 
     def finish(self) -> notebooks.Outcome:
-        """Wait for the end, and stamp the run if it was a good one."""
+        """Wait for the run to end. Write its stamp if it succeeded."""
         outcome = self.running.outcome()
         if outcome.failure is None:
-            # Of notebooks side by side, one may claim the other's files: then one too many runs again, never too few.
+            # Notebooks that run in parallel may list each other's files. Then a rerun may run too many, never too few.
             outputs = [path for path, when in self._written().items() if self.before.get(path) != when]
             stamp = {"inputs": self.inputs, **outcome._asdict(), "outputs": sorted(outputs)}
             write(self.stamp, json.dumps(stamp, indent=1) + "\n")
@@ -57,7 +57,7 @@ class Job:
 
 
 def jobs(profile: str, only: Sequence[str] = (), overrides: dict[str, Any] | None = None) -> list[Job]:
-    """The notebooks to run: all of them, or those whose names begin with one of ``only``."""
+    """The notebooks to run: all of them, or those whose names start with one of ``only``."""
     if profile not in PROFILES:
         raise ValueError(f"reproduce: profile must be 'quick' or 'paper', got {profile!r}.")
     found = notebooks.numbered(NOTEBOOKS)
@@ -77,12 +77,12 @@ def jobs(profile: str, only: Sequence[str] = (), overrides: dict[str, Any] | Non
 
 
 def run(selected: Sequence[Job], *, force: bool = False, in_place: bool = False, at_once: int = 1) -> dict[str, str]:
-    """Run what is not up to date, in order, ``at_once`` notebooks side by side, and return the failures by notebook.
+    """Run the jobs that are not up to date, ``at_once`` in parallel, and return the failures by notebook.
 
-    A failure does not stop the notebooks after it. ``in_place`` puts the cleaned outputs into the notebooks themselves.
+    The other notebooks still run after a failure. ``in_place`` writes the cleaned outputs into the notebooks.
     """
     failures: dict[str, str] = {}
-    running: dict[int, Job] = {}  # by the row of its bar
+    running: dict[int, Job] = {}  # by the row of the progress bar
     try:
         for count, job in enumerate(selected, start=1):
             last = None if force else job.last_run()
@@ -103,7 +103,7 @@ def run(selected: Sequence[Job], *, force: bool = False, in_place: bool = False,
 
 
 def _finish_one(running: dict[int, Job], in_place: bool) -> dict[str, str]:
-    """Wait until one of the running notebooks ends, take it from them, and return its failure, if it failed."""
+    """Wait until one of the running notebooks ends, remove it from ``running``, and return its failure, if any."""
     ended = wait([job.running.receiver for job in running.values()])
     row = next(row for row, job in running.items() if job.running.receiver in ended)
     outcome = running[row].finish()
@@ -111,7 +111,7 @@ def _finish_one(running: dict[int, Job], in_place: bool) -> dict[str, str]:
     if outcome.failure is None:
         _report(job, cost, in_place)
         return {}
-    _report(job, f"FAILED after {cost}, in {outcome.failure}\n  what was done is in {job.executed}", in_place=False)
+    _report(job, f"FAILED after {cost}, in {outcome.failure}\n  outputs so far: {job.executed}", in_place=False)
     return {job.name: outcome.failure}
 
 

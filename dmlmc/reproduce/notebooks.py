@@ -1,4 +1,4 @@
-"""Notebooks as files: what they are called and take, whether a run of them is up to date, running and cleaning them."""
+"""Notebooks as files: list them, read their parameters, hash their inputs, run and clean them."""
 
 import ast
 import hashlib
@@ -16,11 +16,11 @@ from dmlmc._internal.files import write
 
 PACKAGE = Path(__file__).parents[1]
 LOCK = PACKAGE.parent / "requirements.lock"
-MACHINERY = "reproduce"  # this room runs and judges notebooks: no number depends on it
+MACHINERY = "reproduce"  # this folder runs and judges the notebooks; their numbers do not depend on it
 
 
 class Outcome(NamedTuple):
-    """How a run of a notebook ended: its time, the peak memory of its kernel, and the failure, if it failed."""
+    """The result of a run: its time, the peak memory of its kernel, and the failure, if any."""
 
     seconds: float
     peak_bytes: int
@@ -33,8 +33,8 @@ def numbered(directory: Path) -> list[Path]:
 
 
 def contents(directory: Any = ".") -> str:
-    """A Markdown list of the numbered notebooks of a directory but the first: each one's link and title."""
-    import nbformat  # of the dev extra, as all of Jupyter: the library itself does without
+    """A Markdown list of the numbered notebooks of a directory except the first: links and titles."""
+    import nbformat  # here, because only the extra "paper" installs Jupyter
 
     lines = []
     for path in numbered(Path(directory))[1:]:
@@ -44,7 +44,7 @@ def contents(directory: Any = ".") -> str:
 
 
 def defaults(notebook: Path) -> dict[str, Any]:
-    """The parameters of a notebook with their default values; a value that is no literal stays its source text."""
+    """The parameters of a notebook with their default values. A value that is not a literal stays source text."""
     import papermill
 
     found = papermill.inspect_notebook(str(notebook))
@@ -52,7 +52,7 @@ def defaults(notebook: Path) -> dict[str, Any]:
 
 
 def literal(text: str) -> Any:
-    """The Python value that a text spells, or the text itself.
+    """The value of a text that is a Python literal, else the text itself.
 
     >>> literal("3"), literal("[0, 30]"), literal("../figures")
     (3, [0, 30], '../figures')
@@ -64,9 +64,9 @@ def literal(text: str) -> Any:
 
 
 def hash_of_inputs(notebook: Path, parameters: dict[str, Any]) -> str:
-    """A hash of all that decides what a run computes: the notebook's code, its parameters, the package and the lock.
+    """A hash of all inputs of a run: the code, the parameters, the package, the lock file and the files it reads.
 
-    A notebook that reads files names them in its parameter ``reads``, relative to itself. Their contents count, too.
+    A notebook lists the files it reads in its parameter ``reads``, relative to itself.
     """
     import nbformat
 
@@ -74,19 +74,17 @@ def hash_of_inputs(notebook: Path, parameters: dict[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps([code, parameters], sort_keys=True, default=str).encode())
     package = {file.relative_to(PACKAGE): file for file in sorted(PACKAGE.rglob("*.py"))}
     files = {str(name): file for name, file in package.items() if name.parts[0] != MACHINERY} | {LOCK.name: LOCK}
+    files |= {name: notebook.parent / name for name in (defaults(notebook) | parameters).get("reads", [])}
     for name, file in files.items():
-        digest.update(f"\0{name}\0".encode() + (file.read_bytes() if file.exists() else b"missing"))
-    for name in (defaults(notebook) | parameters).get("reads", []):
-        file = notebook.parent / name
         digest.update(f"\0{name}\0".encode() + (file.read_bytes() if file.exists() else b"missing"))
     return digest.hexdigest()
 
 
 class Running:
-    """A notebook that is being run into ``target``, with a progress bar; what is done before a failure stays there.
+    """A running notebook with a progress bar. Its outputs go to ``target``, which keeps them after a failure.
 
-    A process of its own runs it, so that the peak memory among that process's children is this kernel's and no other's.
-    It is forked from a server that has imported what it needs, which takes seconds, once for all notebooks.
+    Each notebook runs in its own process, so that the peak memory of the process's children is that of one kernel. The
+    processes are forked from a server that has imported papermill once, because the import takes seconds.
     """
 
     def __init__(self, notebook: Path, target: Path, parameters: dict[str, Any], label: str, row: int = 0):
@@ -98,10 +96,10 @@ class Running:
         arguments = sender, notebook, target, parameters, {"desc": label, "position": row}
         self.process = context.Process(target=_execute, args=arguments)
         self.process.start()
-        sender.close()  # so that the end of the process is the end of the pipe
+        sender.close()  # the pipe must close when the process ends
 
     def outcome(self) -> Outcome:
-        """Wait for the end."""
+        """Wait for the run to end."""
         try:
             found = self.receiver.recv()
         except EOFError:
@@ -110,7 +108,7 @@ class Running:
         return found
 
     def stop(self) -> None:
-        """End it now, if it has not ended; a kernel ends by itself when the process that started it is gone."""
+        """Kill the process, if it is still running. Its kernel then exits by itself."""
         self.process.kill()
         self.process.join()
 
@@ -124,16 +122,16 @@ def _execute(sender: Any, notebook: Path, target: Path, parameters: dict[str, An
         papermill.execute_notebook(
             notebook, target, parameters=parameters, cwd=notebook.parent, kernel_name="python3", progress_bar=bar
         )
-    except KeyboardInterrupt:  # which the parent has got as well
+    except KeyboardInterrupt:  # the parent received it too
         return
-    except Exception as error:  # whatever it was, the other notebooks can still run
+    except Exception as error:  # the other notebooks can still run
         failure = _describe(target, error)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     sender.send(Outcome(time.perf_counter() - began, peak * (1 if sys.platform == "darwin" else 1024), failure))
 
 
 def _end_with_parent() -> None:
-    # A parent that is killed cannot end this process; a kernel ends by itself when its own parent is gone.
+    # A killed parent cannot stop this process. The kernel exits by itself when its parent is gone.
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -141,14 +139,14 @@ def _end_with_parent() -> None:
 
 
 def _describe(target: Path, error: BaseException) -> str:
-    """Name the code cell that did not finish, as the executed copy numbers them, its first line and the error."""
+    """The code cell that did not finish, by its number in the executed copy, its first line, and the error."""
     import nbformat
 
     name = getattr(error, "ename", type(error).__name__)
     value = getattr(error, "evalue", str(error)).strip().partition("\n")[0]
     cells = nbformat.read(target, as_version=4).cells if target.exists() else []
     code = [cell for cell in cells if cell.cell_type == "code"]
-    # Papermill notes when it starts a cell, whatever then becomes of it; "failed" it says of an exception only.
+    # Papermill records the start of every cell, but marks a cell "failed" only after an exception.
     started = [number for number, cell in enumerate(code) if cell.metadata.get("papermill", {}).get("start_time")]
     if not started:
         return f"no cell yet: {name}: {value}"
@@ -157,7 +155,7 @@ def _describe(target: Path, error: BaseException) -> str:
 
 
 def clean(notebook: Any) -> Any:
-    """A copy of a notebook without what differs from run to run: times, widget models, progress bars, cut streams."""
+    """A copy of a notebook without what changes from run to run: times, widget models, progress bars, split streams."""
     import nbformat
 
     cleaned = nbformat.from_dict(json.loads(json.dumps(notebook)))
@@ -182,24 +180,24 @@ def _clean_outputs(outputs: list) -> list:
             if output.name == "stderr":
                 continue  # progress bars, with their times
             if kept and kept[-1].output_type == "stream":
-                kept[-1].text += output.text  # where one stream was cut in two is a matter of timing
+                kept[-1].text += output.text  # where a stream is split depends on timing
                 continue
         else:
             output.metadata = type(output)()
-            # The model is gone with its kernel. The picture beside it in the same output is what remains.
+            # The widget's model ends with the kernel. The same output has a picture, which stays.
             output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
         kept.append(output)
     return kept
 
 
 def refresh(notebook: Path, executed: Path) -> None:
-    """Put the outputs of an executed copy into a notebook, cleaned; its text stays as it is."""
+    """Copy the cleaned outputs of an executed copy into a notebook. Its text does not change."""
     import nbformat
 
     ours, theirs = (nbformat.read(path, as_version=4) for path in (notebook, executed))
     code = [[cell for cell in book.cells if cell.cell_type == "code"] for book in (ours, theirs)]
     if [cell.source for cell in code[0]] != [cell.source for cell in code[1]]:
-        raise ValueError(f"refresh: {executed} must hold the code of {notebook.name}, got another; run it again.")
+        raise ValueError(f"refresh: {executed} must hold the code of {notebook.name}, got other code; run it again.")
     for cell, done in zip(*code, strict=True):
         cell.outputs, cell.execution_count = done.outputs, done.execution_count
     write(notebook, nbformat.writes(clean(ours)) + "\n")

@@ -1,12 +1,12 @@
-"""The two sizes at which the notebooks run: quick, to see that all works, and that of the paper."""
+"""The two sizes of the notebooks: quick, to see that everything works, and paper."""
 
 from typing import Any
 
-PROFILES = {"quick": "../figures/quick", "paper": "../figures"}  # and where each one's figures go
-# The quick profile is mostly compilation, which leaves cores idle; the paper's fills them, and reads the clock.
+PROFILES = {"quick": "../figures/quick", "paper": "../figures"}  # profile: directory of its figures
+# The quick profile mostly compiles, which leaves cores idle. The paper profile uses all cores and measures times.
 AT_ONCE = {"quick": 2, "paper": 1}
 
-# A notebook's own default parameters are its quick profile; these are the sizes of the paper.
+# The default parameters of a notebook are its quick profile. These are the sizes of the paper.
 PAPER: dict[str, dict[str, Any]] = {
     "00_start_here": {"profile": "paper", "output": "../figures"},
     "01_assumptions": {

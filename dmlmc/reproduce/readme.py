@@ -1,7 +1,7 @@
-"""The tables of the README that are computed; ``python -m dmlmc.reproduce.readme`` fills them in.
+"""The computed tables of the README: ``python -m dmlmc.reproduce.readme`` fills them in.
 
-The table of claims is that of ``figures/data/summary.json``, which ``make reproduce`` writes. The table of seconds on
-many devices is the model of ``dmlmc.theory.scaling``.
+The table of claims comes from ``figures/data/summary.json``, which ``make reproduce`` writes. The table of seconds on
+many devices comes from the model of ``dmlmc.theory.scaling``.
 """
 
 import argparse
@@ -19,13 +19,13 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def filled(text: str, records: Sequence[dict[str, Any]]) -> str:
-    """The text of a README with both tables replaced; ``records`` are those of ``summary.json``."""
+    """The text of a README with both tables replaced. ``records`` are those of ``summary.json``."""
     text = fill_between(text, markers("summary"), markdown_table(claim_rows(records)))
     return fill_between(text, markers("scaling"), markdown_table(scaling_rows()))
 
 
 def markers(table: str) -> tuple[str, str]:
-    """The lines around a table.
+    """The lines before and after a table.
 
     >>> markers("scaling")[1]
     '<!-- scaling: end -->'
@@ -34,14 +34,14 @@ def markers(table: str) -> tuple[str, str]:
 
 
 def claim_rows(records: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """The cells of the table of claims, its head first, each claim with its rule."""
+    """The cells of the table of claims, header first, each claim with its rule."""
     rules = {claim.claim: claim.rule for claim in CLAIMS}
     head, *rows = as_rows(records)
     return [(*head, "rule"), *((*row, rules[row[0]]) for row in rows)]
 
 
 def fill_between(text: str, markers: tuple[str, str], body: str) -> str:
-    """A text with what is between two marker lines replaced.
+    """The text with ``body`` between two marker lines.
 
     >>> fill_between("a <1> old <2> z", ("<1>", "<2>"), "new")
     'a <1>\\nnew\\n<2> z'
@@ -56,7 +56,7 @@ def fill_between(text: str, markers: tuple[str, str], body: str) -> str:
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells, the head first, as a table in Markdown.
+    """A Markdown table of rows of cells, header first.
 
     >>> print(markdown_table([("level", "cost"), ("6", "64")]))
     | level | cost |
@@ -68,7 +68,7 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: fill both tables."""
+    """Run the command: fill both tables."""
     argparse.ArgumentParser("python -m dmlmc.reproduce.readme", description=__doc__).parse_args(arguments)
     records = json.loads((DATA / "summary.json").read_text())
     write(README, filled(README.read_text(), records))

@@ -1,7 +1,7 @@
-"""The paper's claims beside what the last run found; ``python -m dmlmc.reproduce.summary`` prints them.
+"""The paper's claims and the results of the last run: ``python -m dmlmc.reproduce.summary`` prints them.
 
-Each claim states its own rule for "reproduced". Numbers of a run that is smaller than the paper's are shown and not
-judged, since the paper's values belong to its sizes; a claim whose data is not there is "not run".
+Each claim has its own rule for "reproduced". The numbers of a quick run are shown but not judged, because the paper's
+values hold at the paper's sizes. A claim without data is "not run".
 """
 
 import argparse
@@ -30,13 +30,13 @@ class Claim:
 
     claim: str
     paper: str
-    notebook: str | None  # None: nothing needs to be run
+    notebook: str | None  # None: needs no run
     measure: Callable[[Path], Interval | Range]
     rule: str
-    holds: Callable[[Any], bool]  # of what ``measure`` returns
+    holds: Callable[[Any], bool]  # takes the result of ``measure``
 
     def profile(self, directory: Path) -> str | None:
-        """The profile of the run that left its data in a directory; None if none did."""
+        """The profile of the run whose data is in a directory, or None if there is no data."""
         if self.notebook is None:
             return "paper"
         data = directory / f"{self.notebook[3:]}.json"
@@ -44,7 +44,7 @@ class Claim:
 
 
 def saved(name: str, file: str, kind: type[Interval] | type[Range] = Interval) -> Callable[[Path], Interval | Range]:
-    """A number and its interval or range, as a notebook saves them: estimate, low, high."""
+    """Read a number with its interval or range from the JSON of a notebook: estimate, low, high."""
 
     def measure(directory: Path) -> Interval | Range:
         return kind(*(json.loads((directory / file).read_text())[name][end] for end in ("estimate", "low", "high")))
@@ -53,10 +53,10 @@ def saved(name: str, file: str, kind: type[Interval] | type[Range] = Interval) -
 
 
 def ratio(cost: str, over: str, under: str) -> Callable[[Path], Interval]:
-    """How many times as much of a cost one method pays as another for an equal loss, over all target losses.
+    """The ratio of the costs of two methods to reach an equal loss: the mean over all target losses.
 
-    The mean of the target losses' ratios. Their intervals are not independent, so the widest claim is made: from the
-    lowest end of any to the highest end of any.
+    The intervals of the targets are not independent, so the result has the widest one: from their lowest end to their
+    highest.
     """
 
     def measure(directory: Path) -> Interval:
@@ -70,14 +70,14 @@ def ratio(cost: str, over: str, under: str) -> Callable[[Path], Interval]:
 
 
 def counted_span(directory: Path) -> Interval:
-    """MLMC's mean span per step over delayed MLMC's at the paper's settings: counted, so the interval is a point."""
+    """Mean span per step of MLMC over that of delayed MLMC at the paper's settings. It is exact: low = high."""
     delayed = plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512)
     times = delayed.without_delay().mean_span() / delayed.mean_span()
     return Interval(times, times, times)
 
 
 def bound_over_truth(directory: Path) -> Range:
-    """The theorem for delayed MLMC against exact averages: median, least and largest ratio over all settings."""
+    """The bound for delayed MLMC over the exact average: median, least and largest ratio over all settings."""
     settings = pd.read_csv(directory / "theorem_curves.csv")
     settings = settings[settings.guarantee == DELAYED]
     ratios = settings.bound / settings.exact
@@ -171,8 +171,8 @@ CLAIMS = (
 def judge(directory: Path, failed: Collection[str] = ()) -> list[dict[str, Any]]:
     """One record per claim from a data directory: claim, paper, found, low, high, reproduced.
 
-    What was not measured is None, and so is ``reproduced`` where the run was smaller than the paper's. Data of a
-    notebook in ``failed`` is from an older run and does not count.
+    Numbers that were not measured are None. ``reproduced`` is also None for a quick run. Data of the notebooks in
+    ``failed`` is ignored, because it is from an older run.
     """
     records = []
     for claim in CLAIMS:
@@ -194,7 +194,7 @@ def to_json(records: Sequence[dict[str, Any]]) -> str:
 
 
 def as_rows(records: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """The cells of the table, its head first.
+    """The cells of the table, header first.
 
     >>> row = {"claim": "span", "paper": "16", "found": 15.91, "low": None, "high": None, "reproduced": True}
     >>> as_rows([row])[1]
@@ -221,9 +221,9 @@ def as_text(records: Sequence[dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: print the table and the rules behind it."""
+    """Run the command: print the table and the rules."""
     parser = argparse.ArgumentParser("python -m dmlmc.reproduce.summary", description=__doc__)
-    parser.add_argument("--data", type=Path, default=DATA, help="where the notebooks saved theirs")
+    parser.add_argument("--data", type=Path, default=DATA, help="directory with the data of the notebooks")
     options = parser.parse_args(arguments)
     print(as_text(judge(options.data)), "\nA claim counts as reproduced when", sep="\n")
     for claim in CLAIMS:

@@ -1,1 +1,1 @@
-"""The paper's theorem and our own, as numbers: bounds, exact runs on quadratics, costs. No JAX, no plots."""
+"""The paper's theorem and ours in numbers: bounds, exact runs on quadratic losses, costs. No JAX, no plots."""

@@ -1,11 +1,13 @@
-"""What a guaranteed accuracy costs, and Table 1: in symbols, in numbers, and as exponents that are fitted. No JAX."""
+"""The cost of a guaranteed accuracy, and Table 1: in symbols, in numbers, and as fitted exponents. No JAX."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from dmlmc._internal.checks import positive
 from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, level_cost
@@ -13,12 +15,12 @@ from dmlmc.theory.quadratic import exact_moments, linear_model
 from dmlmc.theory.staleness import safe_step_size, sharper_bound
 from dmlmc.theory.theorem import Bound, Problem, bound, check_method, theorem_step_size
 
-SHARPER = f"{DELAYED}, sharper"  # delayed MLMC by dmlmc.theory.staleness instead of the paper's theorem
+SHARPER = f"{DELAYED}, sharper"  # the bound of dmlmc.theory.staleness on delayed MLMC, instead of the paper's
 GUARANTEES = (*METHODS, SHARPER)
 
 
 def guarantee(problem: Problem, name: str, samples: float) -> Callable[[int], Bound]:
-    """The bound as a function of the number of steps, at the largest step sizes it admits."""
+    """The bound as a function of the number of steps, at the largest step size that it admits."""
     if name == SHARPER:
         plan = problem.plan(samples)
         return lambda steps: sharper_bound(problem, plan, steps)
@@ -27,7 +29,7 @@ def guarantee(problem: Problem, name: str, samples: float) -> Callable[[int], Bo
 
 
 def guaranteed_step_size(problem: Problem, name: str, samples: float, steps: int) -> float:
-    """The largest step size that a guarantee admits, by its name: ``theorem_step_size`` or ``safe_step_size``."""
+    """The largest step size that a guarantee admits: ``theorem_step_size`` or ``safe_step_size``."""
     if name == SHARPER:
         return safe_step_size(problem, problem.plan(samples))
     return theorem_step_size(problem, name, steps)
@@ -36,7 +38,7 @@ def guaranteed_step_size(problem: Problem, name: str, samples: float, steps: int
 def steps_needed(problem: Problem, name: str, samples: float, target: float) -> int:
     """The smallest number of steps after which a mean squared gradient norm of ``target`` is guaranteed.
 
-    The step size of the paper's theorem falls with T itself, as 1 / log(2 T + 1), so T is found by bisection.
+    The search is a bisection, because the theorem's step size depends on T: it falls as 1 / log(2 T + 1).
 
     >>> from dmlmc import Rates
     >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)
@@ -46,7 +48,7 @@ def steps_needed(problem: Problem, name: str, samples: float, target: float) -> 
     bound_after, target = guarantee(problem, name, samples), positive("steps_needed: target", target)
     noise, high = bound_after(1).noise, 1
     if noise >= target:
-        # Rounding up N_l makes the plan's own variance fall unevenly; M' falls as 1 / N and stays above it.
+        # N_l is rounded up, so the variance of the plan falls unevenly with N. M' is above it and falls as 1 / N.
         promised = 2 * problem.variance(MLMC, samples) if name == SHARPER else noise
         raise ValueError(
             f"steps_needed: target must exceed the noise in the bound, {noise:.4g} at N = {samples:g}, got {target}; "
@@ -62,14 +64,14 @@ def steps_needed(problem: Problem, name: str, samples: float, target: float) -> 
 
 
 def span_per_step(problem: Problem, name: str) -> float:
-    """Mean span of a step, counted: one path at l_max for naive and MLMC, that of the periods for delayed MLMC."""
+    """Mean span of a step: one path at l_max for naive and MLMC, the mean over the periods for delayed MLMC."""
     if name in (NAIVE, MLMC):
         return level_cost(problem.max_level, problem.rates.c)
     return problem.plan(1.0).mean_span()
 
 
 def work_per_step(problem: Problem, name: str, samples: float) -> float:
-    """Mean work of a step, counted; the naive batch has N paths."""
+    """Mean work of a step. The naive batch has N paths."""
     if name == NAIVE:
         return math.ceil(samples) * level_cost(problem.max_level, problem.rates.c)
     plan = problem.plan(samples)
@@ -77,14 +79,14 @@ def work_per_step(problem: Problem, name: str, samples: float) -> float:
 
 
 def span_needed(problem: Problem, name: str, samples: float, target: float) -> float:
-    """Span of the steps that ``steps_needed`` counts, at the mean span of a step."""
+    """``steps_needed`` times the mean span of a step."""
     return steps_needed(problem, name, samples, target) * span_per_step(problem, name)
 
 
-def trade_map(problem: Problem, max_levels, targets) -> pd.DataFrame:
-    """Span of MLMC over that of delayed MLMC for the same guaranteed accuracy, by the paper's bound and the sharper.
+def trade_map(problem: Problem, max_levels: Sequence[int], targets: Sequence[float]) -> pd.DataFrame:
+    """Span of MLMC over span of delayed MLMC at equal guaranteed accuracy, by the paper's bound and by the sharper one.
 
-    Batches are taken so large that the noise does not count, as the paper does. Above 1, delay pays.
+    Above 1, delay pays. As in the paper, batches are so large that the noise is negligible.
     """
     rows = []
     for level in max_levels:
@@ -98,7 +100,7 @@ def trade_map(problem: Problem, max_levels, targets) -> pd.DataFrame:
 
 
 def table_1_symbols() -> pd.DataFrame:
-    """Table 1 in symbols, with the row that ``dmlmc.theory.staleness`` adds and the naive rate without its l_max."""
+    """Table 1 in symbols, with a row for the bound of ``dmlmc.theory.staleness`` and a naive rate without l_max."""
     delayed_work = "N T + T sum 2^((c-d) l)"
     rows = {
         NAIVE: ("1/T + M/N", "1/T + (M/N) l_max", "N T 2^(c l_max)", "T 2^(c l_max)"),
@@ -110,7 +112,7 @@ def table_1_symbols() -> pd.DataFrame:
 
 
 def table_1(problem: Problem, samples: float, steps: int) -> pd.DataFrame:
-    """Table 1 in numbers: step size, bound and its two terms, work and span of ``steps`` steps, for each guarantee.
+    """Table 1 in numbers: for each guarantee the bound, its two terms, and the work and span of ``steps`` steps.
 
     >>> from dmlmc import Rates
     >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)
@@ -126,11 +128,12 @@ def table_1(problem: Problem, samples: float, steps: int) -> pd.DataFrame:
 
 
 def growth(problem: Problem, samples: int) -> pd.DataFrame:
-    """Exponents of work, span and error in T, N and ``2^l_max``: claimed in Table 1, and fitted.
+    """Exponents of work, span and error in T, N and ``2^l_max``: those of Table 1, and fitted ones.
 
     Work and span are counted step by step. The error is the exact average of ``|grad F|^2`` on the quadratic loss, at
-    step ``1 / L'`` without delay and at the safe one with it: its start without noise, its noise near the stationary
-    state. A factor l_max or log T counts as exponent 0 in the claim, and tilts the fit a little.
+    step size ``1 / L'`` without delay and at the safe step size with delay. ``start`` is the error without noise,
+    ``noise`` the error near the stationary state. A factor l_max or log T is exponent 0 in the claim, and changes the
+    fit a little.
     """
     powers, levels, sizes = 2 ** np.arange(6, 12), range(2, 7), [2**power for power in range(10, 17)]
     longest = int(max(powers))
@@ -142,7 +145,7 @@ def growth(problem: Problem, samples: int) -> pd.DataFrame:
         work, span = (_cumulative(problem, method, samples, cost, longest) for cost in ("work", "span"))
         start = np.cumsum(_squares(problem, method, 1e15, longest)) / np.arange(1, longest + 1)
         top = 2.0 ** np.array(levels)
-        series = [
+        series: list[tuple[str, str, float, ArrayLike, ArrayLike]] = [
             ("work", "T", 1.0, powers, work[powers]),
             ("work", "N", 1.0, sizes, [work_per_step(problem, method, size) for size in sizes]),
             ("work", "2^l_max", c * (method == NAIVE), top, [work_per_step(p, method, samples) for p in per_level]),
@@ -152,12 +155,13 @@ def growth(problem: Problem, samples: int) -> pd.DataFrame:
             ("noise", "N", -1.0, sizes, [_stationary(problem, method, size) for size in sizes]),
             ("noise", "2^l_max", 0.0, top, [_stationary(p, method, 1 << 20) for p in per_level]),
         ]
-        rows += [(q, against, method, claim, fitted_exponent(at, values)) for q, against, claim, at, values in series]
+        for quantity, against, claim, at, values in series:
+            rows.append((quantity, against, method, claim, fitted_exponent(at, values)))
     return pd.DataFrame(rows, columns=["quantity", "against", "method", "claimed", "fitted"])
 
 
 def growth_table(exponents: pd.DataFrame) -> pd.DataFrame:
-    """The exponents of ``growth``, claimed and fitted side by side: a row per quantity and variable."""
+    """The exponents of ``growth`` as "claimed / fitted": a row per quantity and variable, a column per method."""
     pairs = zip(exponents.claimed, exponents.fitted, strict=True)
     cells = exponents.assign(cell=[f"{claimed:g} / {fitted:.2f}" for claimed, fitted in pairs])
     table = cells.pivot_table(
@@ -166,7 +170,7 @@ def growth_table(exponents: pd.DataFrame) -> pd.DataFrame:
     return table[list(METHODS)]
 
 
-def _cumulative(problem: Problem, method: str, samples: int, cost: str, steps: int) -> np.ndarray:
+def _cumulative(problem: Problem, method: str, samples: int, cost: str, steps: int) -> Float[np.ndarray, " {steps}+1"]:
     if method == NAIVE:
         unit = level_cost(problem.max_level, problem.rates.c)
         return np.arange(steps + 1) * unit * (samples if cost == "work" else 1)
@@ -174,19 +178,19 @@ def _cumulative(problem: Problem, method: str, samples: int, cost: str, steps: i
     return getattr(plan, f"cumulative_{cost}")(steps)
 
 
-def _squares(problem: Problem, method: str, samples: float, steps: int) -> np.ndarray:
-    """``E|grad F(x_t)|^2`` on the quadratic loss, exactly: at ``1 / L'`` without delay, at the safe step with it."""
+def _squares(problem: Problem, method: str, samples: float, steps: int) -> Float[np.ndarray, " {steps}"]:
+    """Exact ``E|grad F(x_t)|^2`` on the quadratic loss, at ``1 / L'`` without delay, at the safe step size with it."""
     step_size = safe_step_size(problem, problem.plan(samples)) if method == DELAYED else 1 / problem.L_prime
     return exact_moments(linear_model(problem, method, samples), problem.gap, step_size, steps)[0]
 
 
 def _stationary(problem: Problem, method: str, samples: int) -> float:
-    """The mean of ``|grad F|^2`` over the second half of 1024 steps from a start that is as good as the optimum."""
+    """The mean of ``|grad F|^2`` over the second half of 1024 steps that start very close to the optimum."""
     return float(np.mean(_squares(replace(problem, gap=1e-12 * problem.gap), method, samples, 1024)[512:]))
 
 
-def fitted_exponent(sizes, values) -> float:
-    """Slope of log2 values against log2 sizes: the power with which one grows with the other.
+def fitted_exponent(sizes: ArrayLike, values: ArrayLike) -> float:
+    """The exponent p in values ~ sizes^p: the slope of log2 values against log2 sizes.
 
     >>> round(fitted_exponent([1, 2, 4], [3, 12, 48]), 6)
     2.0

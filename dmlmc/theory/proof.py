@@ -1,11 +1,12 @@
-"""The proof of the theorem step by step, on a quadratic loss whose moments are exact. No JAX.
+"""The proof of the theorem step by step, on a quadratic loss with exact moments. No JAX.
 
-Each lemma replaces the error ``E|grad F(x_t) - g_t|^2`` by something larger. Here all those replacements are evaluated
-along one run, so that one sees which of them is generous.
+Each lemma replaces the error ``E|grad F(x_t) - g_t|^2`` by something larger. This module evaluates all of these bounds
+along one run, to show which of them are loose.
 """
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
 from dmlmc.schedule import DELAYED, MLMC, Plan
 from dmlmc.theory.quadratic import delayed_model, exact_moments
@@ -13,11 +14,11 @@ from dmlmc.theory.theorem import Problem, bound, largest_beta, lemma_constants, 
 
 
 def error_bounds(problem: Problem, samples: float, steps: int) -> pd.DataFrame:
-    """The exact error along a run at the theorem's step size, and the bounds that the lemmas put on it, step by step.
+    """The exact error at each step of a run at the theorem's step size, and the bounds that the lemmas give.
 
-    Columns: ``exact``; ``orthogonal``, that of ``dmlmc.theory.staleness`` (step 3, before summing over t); ``lemma 1``
-    with the exact past on its right-hand side; ``kernel``, the same after the re-indexing to 1 / (t - s); ``lemma 2``,
-    with K1 and K2; ``remark``, with the remark's upper bounds on K1 and K2.
+    Columns: ``exact``; ``orthogonal``, the bound of ``dmlmc.theory.staleness`` (step 3, before summing over t);
+    ``lemma 1``, with the exact past on its right-hand side; ``kernel``, the same after the re-indexing to 1 / (t - s);
+    ``lemma 2``, with K1 and K2; ``remark``, with the remark's upper bounds on K1 and K2.
     """
     plan, beta = problem.plan(samples), largest_beta(problem, steps)
     alpha = theorem_step_size(problem, DELAYED, steps)
@@ -40,14 +41,15 @@ def error_bounds(problem: Problem, samples: float, steps: int) -> pd.DataFrame:
 
 
 def looseness(problem: Problem, samples: float, steps: int) -> pd.DataFrame:
-    """What each step of the proof makes of the average squared gradient norm, from the truth to the theorem.
+    """The bound on the average squared gradient norm after each step of the proof, from the exact value to the theorem.
 
-    The rows after the first insert a bound on the error in the lemma on biased SGD. ``factor`` is over the row above.
+    The rows after the first insert a bound on the error into the lemma on biased SGD. ``factor`` is the ratio to the
+    row above.
     """
     alpha, noise = theorem_step_size(problem, DELAYED, steps), problem.variance(MLMC, samples)
     bounds, La = error_bounds(problem, samples, steps), problem.L_prime * alpha
 
-    def inserted(errors) -> float:
+    def inserted(errors: pd.Series) -> float:
         right = problem.gap / (alpha * steps) + (0.5 + La) * float(np.mean(errors)) + La * noise / 2
         return right / (0.5 - La)
 
@@ -59,8 +61,10 @@ def looseness(problem: Problem, samples: float, steps: int) -> pd.DataFrame:
     return table.assign(factor=table.value / table.value.shift(1))
 
 
-def _stale_sums(problem: Problem, plan: Plan, alpha: float, terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each t: the sum over l and tau_l(t) <= s < t of ``2^(-d l) L alpha``, alone and times the terms at s."""
+def _stale_sums(
+    problem: Problem, plan: Plan, alpha: float, terms: Float[np.ndarray, " steps"]
+) -> tuple[Float[np.ndarray, " steps"], Float[np.ndarray, " steps"]]:
+    """For each t the sum over l and tau_l(t) <= s < t of ``2^(-d l) L alpha``, and of the same times ``terms[s]``."""
     t, running = np.arange(len(terms)), np.concatenate([[0.0], np.cumsum(terms)])
     weight, weighted = np.zeros(len(t)), np.zeros(len(t))
     for level, period in enumerate(plan.periods):

@@ -1,14 +1,16 @@
 """SGD on a quadratic loss without sampling: exact second moments, and the exact limit of stability. No JAX.
 
-On a quadratic loss SGD is linear, with heavy-ball momentum, too. Its state is x, the last gradient of every level and
-the velocity; both the mean squares and the growth of a deviation follow from small matrices. Coordinates are alike and
-independent, so sums of squares over all of them obey the same recursion whatever the dimension.
+On a quadratic loss SGD is linear, also with heavy-ball momentum. Its state is x, the last gradient of every level and
+the velocity. Products of small matrices give the mean squares and the growth of a deviation. All coordinates follow
+the same recursion independently, so sums of squares over them obey it too, in any dimension.
 """
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from dmlmc._internal.checks import integer, positive, positive_integers, positive_reals, real
 from dmlmc.schedule import MLMC, NAIVE, Plan
@@ -19,7 +21,7 @@ from dmlmc.theory.theorem import Problem, check_method
 class LinearModel:
     """Gradients ``curvatures[l] x + noise`` of variance ``variances[l]``, refreshed every ``periods[l]`` steps.
 
-    Curvatures may have any sign: Assumption 3 bounds their size only.
+    Curvatures may have any sign: Assumption 3 bounds only their size.
 
     >>> LinearModel(curvatures=(1.0, 0.5), variances=(0.1, 0.02), periods=(1, 2)).curvature
     1.5
@@ -39,11 +41,11 @@ class LinearModel:
 
     @property
     def curvature(self) -> float:
-        """Of the mean loss at the finest level, the sum over levels."""
+        """The curvature of the mean loss at the finest level: the sum over levels."""
         return sum(self.curvatures)
 
-    def refresh(self, step: int) -> np.ndarray:
-        """The matrix that takes the state (x, last gradients, velocity) to that after the refreshes of a step."""
+    def refresh(self, step: int) -> Float[np.ndarray, "state state"]:
+        """The matrix that applies the refreshes of a step to the state (x, last gradients, velocity)."""
         matrix = np.eye(len(self.periods) + 2)
         for level, (curvature, period) in enumerate(zip(self.curvatures, self.periods, strict=True), start=1):
             if step % period == 0:
@@ -51,28 +53,28 @@ class LinearModel:
                 matrix[level, 0] = curvature
         return matrix
 
-    def noise(self, step: int) -> np.ndarray:
+    def noise(self, step: int) -> Float[np.ndarray, " state"]:
         """The variances that the refreshes of a step add to the state."""
         due = [v if step % p == 0 else 0.0 for v, p in zip(self.variances, self.periods, strict=True)]
         return np.array([0.0, *due, 0.0])
 
 
 def delayed_model(problem: Problem, plan: Plan) -> LinearModel:
-    """``dmlmc.QuadraticLoss`` with the constants of a problem, under a plan; plain MLMC is ``plan.without_delay()``."""
+    """``dmlmc.QuadraticLoss`` with the constants of a problem, under a plan. For MLMC use ``plan.without_delay()``."""
     levels = range(problem.max_level + 1)
     variances = [problem.M * 2.0 ** (-problem.rates.b * l) / n for l, n in zip(levels, plan.samples, strict=True)]
     return LinearModel(quadratic_curvatures(problem), tuple(variances), plan.periods)
 
 
 def naive_model(problem: Problem, samples: int) -> LinearModel:
-    """The same loss with ``samples`` paths at the finest level; its levels have independent noise, which adds up."""
+    """The same loss with ``samples`` paths at the finest level. The noises of its levels are independent and add up."""
     samples = integer("naive_model: samples", samples, minimum=1)
     variance = problem.M * sum(2.0 ** (-problem.rates.b * level) for level in range(problem.max_level + 1)) / samples
     return LinearModel((sum(quadratic_curvatures(problem)),), (variance,), (1,))
 
 
 def linear_model(problem: Problem, method: str, samples: float) -> LinearModel:
-    """The same loss under a method, given by its name, at the effective batch size N = ``samples``."""
+    """The same loss under a method at the effective batch size N = ``samples``."""
     if check_method("linear_model", method) == NAIVE:
         return naive_model(problem, int(samples))
     plan = problem.plan(samples)
@@ -84,10 +86,10 @@ def quadratic_curvatures(problem: Problem) -> tuple[float, ...]:
     return tuple(problem.L * 2.0 ** (-problem.rates.d * level) for level in range(problem.max_level + 1))
 
 
-def exact_moments(model: LinearModel, gap: float, step_size, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def exact_moments(
+    model: LinearModel, gap: float, step_size: ArrayLike, steps: int
+) -> tuple[Float[np.ndarray, "*sizes {steps}"], Float[np.ndarray, "*sizes {steps}"]]:
     """``E|grad F(x_t)|^2`` and ``E|grad F(x_t) - g_t|^2`` for t = 0, ..., ``steps - 1``, from F(x_0) - inf F = ``gap``.
-
-    An array of step sizes gives a leading axis.
 
     >>> gradient, error = exact_moments(LinearModel((1.0,), (0.5,), (1,)), gap=2.0, step_size=0.5, steps=3)
     >>> gradient.tolist(), error.tolist()  # |x|^2 goes to |x|^2 / 4 + 0.5 / 4
@@ -110,11 +112,13 @@ def exact_moments(model: LinearModel, gap: float, step_size, steps: int) -> tupl
     return gradient, error
 
 
-def growth_factor(model: LinearModel, step_size, momentum: float = 0.0) -> np.ndarray:
-    """By how much a deviation grows per step in the long run: the spectral radius over a whole cycle of periods.
+def growth_factor(
+    model: LinearModel, step_size: ArrayLike, momentum: float = 0.0
+) -> Float[np.ndarray, " *sizes"] | np.float64:
+    """The factor by which a deviation grows per step in the long run: the spectral radius over a cycle of periods.
 
-    Below 1 the run is stable, above 1 it diverges, whatever the noise. An array of step sizes gives an array.
-    ``momentum`` is that of ``optax.sgd(step_size, momentum)``: the velocity v becomes ``momentum v + gradient``.
+    Below 1 the run is stable, above 1 it diverges, for any noise. ``momentum`` is that of
+    ``optax.sgd(step_size, momentum)``: the velocity v becomes ``momentum v + gradient``.
 
     >>> float(growth_factor(LinearModel((1.0,), (1.0,), (1,)), 2.5))
     1.5
@@ -126,7 +130,7 @@ def growth_factor(model: LinearModel, step_size, momentum: float = 0.0) -> np.nd
     product, log_scale = np.broadcast_to(np.eye(len(model.periods) + 2), update.shape), np.zeros(sizes.shape)
     for step in range(cycle):
         product = update @ (model.refresh(step) @ product)
-        largest = np.max(np.abs(product), axis=(-1, -2))  # a long unstable cycle would overflow
+        largest = np.max(np.abs(product), axis=(-1, -2))  # rescaled, because a long unstable cycle would overflow
         product, log_scale = product / largest[..., None, None], log_scale + np.log(largest)
     radius = np.max(np.abs(np.linalg.eigvals(product)), axis=-1)
     with np.errstate(divide="ignore"):
@@ -134,11 +138,10 @@ def growth_factor(model: LinearModel, step_size, momentum: float = 0.0) -> np.nd
 
 
 def stability_limit(model: LinearModel, momentum: float = 0.0, *, points: int = 400) -> float:
-    """The step size at which a run on a quadratic loss stops being stable, exactly.
+    """The exact step size at which a run on a quadratic loss becomes unstable, found by a scan and bisection.
 
-    What theorems admit lies below: ``theorem.theorem_step_size`` and ``staleness.safe_step_size``. Found by a scan on a
-    log scale and by bisection. Stability can come back at larger steps; this is the end of the first stable stretch,
-    0.0 if there is none.
+    The theorems admit less: ``theorem.theorem_step_size`` and ``staleness.safe_step_size``. Some larger step sizes can
+    be stable again; this is the end of the first stable interval, or 0.0 if there is none.
 
     >>> round(stability_limit(LinearModel((1.0,), (1.0,), (1,))), 6)
     2.0
@@ -158,8 +161,10 @@ def stability_limit(model: LinearModel, momentum: float = 0.0, *, points: int = 
     return float(low)
 
 
-def _updates(model: LinearModel, sizes: np.ndarray, momentum: float = 0.0) -> np.ndarray:
-    """The matrix of ``velocity = momentum velocity + sum of the last gradients``, ``x - step size * velocity``."""
+def _updates(
+    model: LinearModel, sizes: Float[np.ndarray, " *sizes"], momentum: float = 0.0
+) -> Float[np.ndarray, "*sizes state state"]:
+    """The matrix of ``velocity = momentum * velocity + sum of the last gradients``, ``x -= step size * velocity``."""
     size = len(model.periods) + 2
     updates = np.broadcast_to(np.eye(size), (*sizes.shape, size, size)).copy()
     updates[..., -1, :] = [0.0] + [1.0] * (size - 2) + [momentum]

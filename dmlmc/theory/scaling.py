@@ -1,16 +1,16 @@
-"""A model of the seconds of one SGD step on many devices: work and span of a plan, and constants. Nothing is measured.
+"""A model of the seconds of one SGD step on many devices, from the work and span of a plan. Nothing is measured.
 
-Devices share the samples of every level. A step on P of them takes the longer of two times, and its sums:
+The samples of every level are divided among P devices. A step takes the longer of chain and load, plus the sums:
 
-- the chain: ``chain_seconds`` times the span of the step, however many devices there are. ``chain_seconds`` is one
-  gradient of a single path at level 0, the latency of its time steps one after another;
+- the chain: ``chain_seconds`` times the span of the step, for any P. ``chain_seconds`` is the time of one gradient of a
+  single path at level 0, the latency of its sequential time steps;
 - the load: ``path_seconds`` times the work of the busiest device, which has ``ceil(N_l / P)`` samples of every level
-  that is due. ``path_seconds`` is what one more level-0 path adds when a device has plenty of them;
+  that is due. ``path_seconds`` is the extra time of one more level-0 path on a device that already has many;
 - the sums: ``hop_seconds * ceil(log2 P)`` to add up the gradients, once for every level that is due.
 
-Levels due at one step are taken to run side by side, as the paper counts span. A device that runs them in turn, as
-XLA does today, needs less than three times as long at c = 1: its time without sums is at most the load plus the sum
-of the chains, and that sum is less than twice the longest. No JAX here.
+Levels due at the same step run in parallel in this model, as the paper counts span. A device that runs them one after
+another, as XLA does today, needs less than three times as long at c = 1: its time without sums is at most the load
+plus the sum of the chains, and that sum is less than twice the longest chain. No JAX.
 """
 
 import math
@@ -23,17 +23,17 @@ from dmlmc.rates import Rates
 from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, Plan, level_cost
 
 MAX_LEVELS, DEVICES = (6, 8, 10, 12), (1, 8, 64, 1024, 4096)
-LEVEL0_SAMPLES = 2**20  # with the paper's 512 a step is bound by its span on one device already
+LEVEL0_SAMPLES = 2**20  # with the paper's 512 the span limits a step even on one device
 ASSUMED = {"chain_seconds": 1e-3, "path_seconds": 1e-6, "hop_seconds": 1e-5}
-_LONGEST = 2**16  # steps to average over, if the cycle of the periods is longer
+_LONGEST = 2**16  # average over at most this many steps of a cycle
 
 
 def predicted_seconds(
     planned: Plan, devices: int, *, chain_seconds: float, path_seconds: float, hop_seconds: float = 0.0
 ) -> dict[str, float]:
-    """Mean seconds of a step by method, as the model of this module predicts them; naive has equal variance.
+    """Mean seconds of a step by method, in the model of this module. Naive has the samples for equal variance.
 
-    With very many devices only the spans are left:
+    With very many devices only the spans matter:
 
     >>> paper = plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512)
     >>> predicted_seconds(paper, devices=10**6, chain_seconds=1.0, path_seconds=1e-3)
@@ -49,7 +49,7 @@ def predicted_seconds(
 
     def of_plan(delayed: Plan) -> float:
         steps = np.arange(min(math.lcm(*delayed.periods), _LONGEST))
-        # The load of the busiest device is the work of a plan with its samples alone.
+        # The load of the busiest device is the work of a plan that has only its samples.
         alone = Plan(delayed.rates, tuple(-(-n // devices) for n in delayed.samples), delayed.periods)
         due = sum(steps % period == 0 for period in delayed.periods)
         longer = np.maximum(chain * delayed.span(steps), path * alone.work(steps))
@@ -64,7 +64,7 @@ def predicted_seconds(
 
 
 def scaling_rows() -> list[tuple[str, ...]]:
-    """The cells of the README's table, its head first: seconds of a step by finest level, method and devices."""
+    """The cells of the README's table, header first: seconds of a step by finest level, method and devices."""
     rows = [("finest level", "method", *(f"{devices} device{'s' * (devices > 1)}" for devices in DEVICES))]
     for max_level in MAX_LEVELS:
         planned = plan(Rates(b=1.8, c=1.0, d=1.0), max_level, level0_samples=LEVEL0_SAMPLES)

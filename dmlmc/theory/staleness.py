@@ -1,20 +1,19 @@
-"""A sharper guarantee for delayed MLMC. It is this project's own remark, not the paper's; its proof is below. No JAX.
+"""A sharper guarantee for delayed MLMC, with its proof. It is from this project, not from the paper. No JAX.
 
 Let level l have smoothness ``lambda_l = 2^(-d l) L`` and period p_l, and call ``S = sum of lambda_l (p_l - 1)`` the
 staleness of a plan. With a constant step size a, ``g_t`` the gradient used and ``V = sum V_l / N_l``:
 
 1. F is L'-smooth and ``<u, v> = (|u|^2 + |v|^2 - |u - v|^2) / 2``, so every step satisfies
    ``F(x_(t+1)) <= F(x_t) - (a/2) |grad F|^2 + (a/2) |grad F - g|^2 - (a/2) (1 - L' a) |g|^2``.
-2. ``grad F(x_t) - g_t = A_t - n_t``. The noise ``n_t`` has one term per level. Of two of them the one drawn later has
-   conditional mean zero given the other, so all are orthogonal and ``E|n_t|^2 <= V``: no factor l_max + 1.
+2. ``grad F(x_t) - g_t = A_t - n_t``. The noise ``n_t`` has one term per level. Of any two terms, the one drawn later
+   has conditional mean zero given the other, so all are orthogonal and ``E|n_t|^2 <= V``: no factor l_max + 1.
 3. ``|A_t| <= sum_l lambda_l |x_t - x_tau_l(t)| <= a sum_l lambda_l sum_(tau_l(t) <= s < t) |g_s|``, with weights
    that add up to at most ``a S``. By Cauchy-Schwarz, and since level l counts step s at most p_l - 1 times,
-   ``sum_t E|A_t|^2 <= a^2 S^2 sum_t E|g_t|^2``: summing over t at once, instead of bounding each t by induction,
-   leaves no log T.
+   ``sum_t E|A_t|^2 <= a^2 S^2 sum_t E|g_t|^2``. The sum over all t avoids the log T that an induction over t costs.
 4. With ``|A - n|^2 <= 2 |A|^2 + 2 |n|^2`` the terms in ``|g|^2`` cancel as soon as ``2 a^2 S^2 + L' a <= 1``, and
    the mean of ``E|grad F(x_t)|^2`` is at most ``2 gap / (a T) + 2 V``.
 
-This holds for any periods; without delay S = 0 and the condition is that of plain SGD.
+This holds for any periods. Without delay S = 0, and the condition is that of plain SGD.
 """
 
 import math
@@ -39,20 +38,20 @@ def staleness(problem: Problem, plan: Plan) -> float:
 def safe_step_size(problem: Problem, plan: Plan) -> float:
     """The largest step size that the bound of this module admits: a with ``2 a^2 S^2 + L' a = 1``.
 
-    Without delay it is ``1 / L'``. The paper's theorem admits ``theorem.theorem_step_size``;
-    ``quadratic.stability_limit`` is what a quadratic loss bears.
+    Without delay it is ``1 / L'``. The paper's theorem admits ``theorem.theorem_step_size``. A run on a quadratic loss
+    is stable up to ``quadratic.stability_limit``.
 
     >>> from dmlmc import Rates
     >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)
     >>> round(1 / safe_step_size(problem, problem.plan(1000)), 2)
     8.16
     """
-    # The root of the quadratic, written so that S = 0 needs no case of its own.
+    # This form of the root also works for S = 0.
     return 2 / (problem.L_prime + math.sqrt(problem.L_prime**2 + 8 * staleness(problem, plan) ** 2))
 
 
 def sharper_bound(problem: Problem, plan: Plan, steps: int, step_size: float | None = None) -> Bound:
-    """``2 gap / (a T) + 2 V`` with the plan's own variance V, by default at the safe step size.
+    """``2 gap / (a T) + 2 V`` with the variance V of the plan, by default at the safe step size.
 
     >>> from dmlmc import Rates
     >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)

@@ -1,7 +1,7 @@
-"""The paper's theorem in numbers: admissible steps, the lemmas' constants, the bounds. No JAX.
+"""The paper's theorem in numbers: admissible step sizes, the constants of the lemmas, the bounds. No JAX.
 
-A bound speaks about the mean of ``E|grad F(x_t)|^2`` over t = 0, ..., T - 1. Lemmas and theorems are cited by the
-names they have in the paper; constants that it prints wrongly are corrected here, and the docstring says so.
+A bound limits the mean of ``E|grad F(x_t)|^2`` over t = 0, ..., T - 1. Lemmas and theorems have the names of the paper.
+Constants that are wrong in print are corrected here, and the docstring says so.
 """
 
 import math
@@ -16,7 +16,7 @@ from dmlmc.schedule import DELAYED, METHODS, NAIVE, Plan
 
 @dataclass(frozen=True)
 class Problem:
-    """All that the theorem knows of a loss: L, M, the rates, the finest level, and ``gap = F(x_0) - inf F``.
+    """The constants of a loss that the theorem uses: L, M, the rates, the finest level, and ``gap = F(x_0) - inf F``.
 
     >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)
     >>> problem.L_prime, round(problem.variance("MLMC", samples=1000), 5)
@@ -45,14 +45,15 @@ class Problem:
 
     @property
     def L_prime(self) -> float:
-        """L', a smoothness constant of F whatever l_max."""
+        """L', a smoothness constant of F for every l_max."""
         return self.L * self.smoothness_sum
 
     def variance(self, method: str, samples: float) -> float:
-        """What Assumption 2 guarantees for the variance of a gradient of effective batch size N = ``samples``.
+        """The bound by Assumption 2 on the variance of a gradient of effective batch size N = ``samples``.
 
-        That is M' for MLMC, delayed or not. For naive it is ``(M / N) (sum 2^(-b l / 2))^2``, by Minkowski's
-        inequality: bounded in l_max, where the paper has ``(l_max + 1) (M / N) sum 2^(-b l)``, never smaller.
+        It is M' for MLMC, delayed or not. For naive it is ``(M / N) (sum 2^(-b l / 2))^2``, by Minkowski's inequality.
+        This stays bounded as l_max grows. The paper's ``(l_max + 1) (M / N) sum 2^(-b l)`` does not, and is never
+        smaller.
         """
         samples = positive("Problem.variance: samples", samples)
         if check_method("Problem.variance", method) == NAIVE:
@@ -61,7 +62,7 @@ class Problem:
         return self.M / samples * self._powers(-(b + c) / 2) * self._powers(-(b - c) / 2)
 
     def printed_naive_variance(self, samples: float) -> float:
-        """The paper's own bound on the naive variance, with its factor l_max + 1."""
+        """The paper's bound on the naive variance, with its factor l_max + 1."""
         samples = positive("Problem.printed_naive_variance: samples", samples)
         return (self.max_level + 1) * self.M / samples * self._powers(-self.rates.b)
 
@@ -74,7 +75,7 @@ class Problem:
 
 
 class Bound(NamedTuple):
-    """A bound on the average squared gradient norm: what is left of the start, and what the noise adds."""
+    """A bound on the average squared gradient norm: a term from the start and a term from the noise."""
 
     start: float
     noise: float
@@ -86,7 +87,7 @@ class Bound(NamedTuple):
 
 
 class LemmaConstants(NamedTuple):
-    """Of the lemma "Bounded Bias 2": ``E|grad F - g|^2 <= K1 M' + K2 sum E|grad F(x_s)|^2 / (t - s)`` at step t."""
+    """The lemma "Bounded Bias 2" at step t: ``E|grad F - g|^2 <= K1 M' + K2 sum E|grad F(x_s)|^2 / (t - s)``."""
 
     C1: float
     C2: float
@@ -95,7 +96,7 @@ class LemmaConstants(NamedTuple):
 
 
 def largest_beta(problem: Problem, steps: int, *, factor: float = 12.0) -> float:
-    """The largest beta the theorem admits (``factor=12``) or the lemma "Bounded Bias 2" does (``factor=4``).
+    """The largest beta that the theorem (``factor=12``) or the lemma "Bounded Bias 2" (``factor=4``) admits.
 
     >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)
     >>> round(1 / largest_beta(problem, steps=4000))
@@ -110,8 +111,8 @@ def theorem_step_size(problem: Problem, method: str, steps: int) -> float:
     """The largest constant step size that the paper's theorem admits.
 
     It is ``1 / L'`` for naive and MLMC, ``min(1 / (8 L'), beta / L)`` for delayed MLMC. The first member of that
-    minimum is never the smaller one: ``12 (l_max + 1) log(2 T + 1)`` is at least ``12 log 3 > 8``. Our own bound admits
-    ``staleness.safe_step_size``; ``quadratic.stability_limit`` is what a quadratic loss bears.
+    minimum is never the smaller one: ``12 (l_max + 1) log(2 T + 1)`` is at least ``12 log 3 > 8``. Our bound admits
+    ``staleness.safe_step_size``. A run on a quadratic loss is stable up to ``quadratic.stability_limit``.
     """
     if check_method("theorem_step_size", method) != DELAYED:
         return 1 / problem.L_prime
@@ -121,8 +122,8 @@ def theorem_step_size(problem: Problem, method: str, steps: int) -> float:
 def lemma_constants(problem: Problem, beta: float, steps: int) -> LemmaConstants:
     """The constants of the lemma "Bounded Bias 2", with ``K2 = C2 / (1 - 2 C2 log(2 T - 1))``.
 
-    Of the two forms printed for K2 this is the first; the second is another number. Any beta is taken for which both
-    denominators are positive.
+    The paper prints two forms of K2. They differ, and this is the first. ``beta`` may be any value that makes both
+    denominators positive.
 
     >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)
     >>> constants = lemma_constants(problem, largest_beta(problem, 4000), 4000)
@@ -143,10 +144,10 @@ def lemma_constants(problem: Problem, beta: float, steps: int) -> LemmaConstants
 
 
 def bound(problem: Problem, method: str, samples: float, steps: int, step_size: float | None = None) -> Bound:
-    """The guarantee after ``steps`` steps, by default at the largest step size the theorem admits.
+    """The bound after ``steps`` steps, by default at the largest step size a that the theorem admits.
 
-    Naive and MLMC: Theorem "Stochastic Gradient Descent" divided by ``T a (1 - L' a / 2)``, a the step size. Delayed
-    MLMC: ``8 gap / (a T) + (24 l_max + 49 / 2) M'``.
+    Naive and MLMC: Theorem "Stochastic Gradient Descent" divided by ``T a (1 - L' a / 2)``. Delayed MLMC:
+    ``8 gap / (a T) + (24 l_max + 49 / 2) M'``.
 
     >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)
     >>> [f"{bound(problem, method, 10**6, 4000).total:.2g}" for method in METHODS]
@@ -165,7 +166,7 @@ def bound(problem: Problem, method: str, samples: float, steps: int, step_size: 
 
 
 def check_method(name: str, method: str) -> str:
-    """One of the paper's three methods."""
+    """Return ``method`` if it is one of the paper's three methods, else raise ValueError."""
     if method not in METHODS:
         raise ValueError(f"{name}: method must be one of {', '.join(METHODS)}, got {method!r}.")
     return method

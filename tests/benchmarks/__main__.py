@@ -1,6 +1,6 @@
-"""Measure, print a table and write ``figures/data/benchmarks.json``: ``make bench``, a quarter of an hour.
+"""``make bench``: measure, print tables and write ``figures/data/benchmarks.json``. Takes fifteen minutes.
 
-Absolute times depend on the machine and on what else it is doing. The ratios within one run are what to compare.
+Absolute times depend on the machine and its load. Compare ratios within one run.
 """
 
 import json
@@ -18,7 +18,7 @@ from tests.benchmarks import latency, peers, problem, torch_peer
 
 OUTPUT = Path(__file__).parents[2] / "figures" / "data" / "benchmarks.json"
 FEW = 4  # paths at level 0 in the latency-bound regime
-COMPARED = {  # name in the file: the other way, and which of ours
+COMPARED = {  # key in the file: the other implementation, and which of ours
     "against_diffrax": ("diffrax.diffeqsolve", "dmlmc"),
     "against_scan": ("lax.scan", "dmlmc"),
     "against_diffrax_any_sde": ("diffrax.diffeqsolve", "dmlmc, any SDE"),
@@ -28,7 +28,7 @@ COMPARED = {  # name in the file: the other way, and which of ours
 
 
 def matmul_rate(size=1024):
-    """Floating point operations per second of a large matrix product: what this machine can do at best."""
+    """Floating point operations per second of a large matrix product, as the best this machine can do."""
     left = jnp.ones((size, size))
     product, _ = problem.compiled(jnp.matmul, left, left)
     return 2 * size**3 / in_turn({"matmul": lambda: product(left, left)}).seconds["matmul"]
@@ -46,7 +46,7 @@ def regimes():
         print(f"\n{regime}\n l_max    N  MLMC/delayed (spans)  delayed/level 0 (spans)")
         found[regime] = {}
         for level, samples in cases:
-            # Calls of few paths and steps are short, and another tenant's moment weighs more: they take more turns.
+            # Short calls are more sensitive to other load on the machine, so they get more repeats.
             entry = latency.measure(level, samples, repeats=45 if samples == FEW and level <= 6 else 7)
             found[regime][str(samples if regime == "against_samples" else level)] = entry
             print(
@@ -58,7 +58,7 @@ def regimes():
 
 
 def gradients():
-    """One gradient after another by every way to write it, their ratios, and how far ours is from the floor."""
+    """Each gradient in every implementation, the ratios, and how close ours is to the matmul rate."""
     print("\ngradients at the paper's settings", flush=True)
     measured = peers.measure()
     whole = peers.whole_programs()

@@ -1,4 +1,4 @@
-"""Seconds per SGD step against l_max and against the batch, any SDE's loss: nothing of it can be precomputed."""
+"""Seconds per SGD step against l_max and the batch, for the general SDE loss, which precomputes nothing."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from tests.benchmarks import peers, problem
 
 
 def measure(max_level, level0_samples, repeats):
-    """The methods at one l_max: their table as records, and the ratios to look at."""
+    """All methods at one l_max: the rows of their table, and the ratios to compare."""
     table = method_seconds(problem.LOSS, problem.PARAMS, problem.RATES, max_level, level0_samples, repeats=repeats)
     predicted = table.set_index("method").predicted
     entry = {"methods": table.to_dict("records")}
@@ -25,12 +25,12 @@ def measure(max_level, level0_samples, repeats):
 
 
 def chain(level=3):
-    """One SGD step at a level against the number of paths."""
+    """Seconds of an SGD step at one level against the number of paths."""
     return chain_seconds(problem.LOSS, problem.PARAMS, level, [2**k for k in range(0, 11, 2)]).to_dict("records")
 
 
 def parts(max_level, level0_samples):
-    """Where an MLMC gradient spends its seconds: in all, each level alone, and the noise of all levels alone."""
+    """Seconds of an MLMC gradient: all levels together, each level alone, and only the noise of all levels."""
     plan = dmlmc.plan(problem.RATES, max_level, level0_samples=level0_samples)
     gradients = [peers.ours(problem.LOSS, level, samples, coupled=True) for level, samples in enumerate(plan.samples)]
 

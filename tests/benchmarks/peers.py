@@ -1,4 +1,4 @@
-"""Gradients as a user would write them without this library, on the same problem, batches and float width."""
+"""Gradients as a user would write them without dmlmc, for the same problem, batches and float width."""
 
 from functools import partial
 
@@ -6,6 +6,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
 
 import dmlmc
 from dmlmc.brownian import coarsen
@@ -18,8 +19,8 @@ from tests.helpers.paths import path
 from tests.helpers.problems import StoredPath
 
 
-def diffrax_losses(params, noises):
-    """A batch of paths by ``diffrax.diffeqsolve`` with constant steps and its default adjoint."""
+def diffrax_losses(params: PyTree, noises: Float[Array, "samples steps 1"]) -> Float[Array, " samples"]:
+    """The losses of a batch with ``diffrax.diffeqsolve``, constant steps and its default adjoint."""
 
     def one(noise):
         steps, control = noise.shape[0], StoredPath(path(noise), t1=LOSS.t1)
@@ -34,8 +35,8 @@ def diffrax_losses(params, noises):
     return jax.vmap(one)(noises)
 
 
-def scan_losses(params, noises):
-    """The same by a plain ``lax.scan`` over Milstein's steps, written out for one noise, without rematerialisation."""
+def scan_losses(params: PyTree, noises: Float[Array, "samples steps 1"]) -> Float[Array, " samples"]:
+    """The same with a plain ``lax.scan`` over Milstein steps for one-dimensional noise, without rematerialisation."""
 
     def one(noise):
         dt = LOSS.t1 / noise.shape[0]
@@ -54,7 +55,7 @@ def scan_losses(params, noises):
 
 
 class Unchanged(diffrax.ItoMilstein):
-    """diffrax's own Milstein step, which a subclass keeps from being replaced by ours."""
+    """diffrax's own Milstein step. dmlmc replaces ``ItoMilstein`` by its own step, but not a subclass."""
 
 
 def ours(loss, level, samples, coupled):
@@ -87,7 +88,7 @@ WRITTEN = {
 
 
 def measure(report=print):
-    """For each gradient: seconds, compile seconds and bytes of each way to write it."""
+    """For each gradient: seconds, compile seconds and bytes of each implementation."""
     found = {}
     for name, level, samples, coupled in cases():
         programs, entry = {}, {}
@@ -97,7 +98,7 @@ def measure(report=print):
             entry[way] = {"compile_seconds": seconds, "bytes": memory.temp_size_in_bytes if memory else None}
         calls = {way: partial(made, LEAVES, KEY) for way, made in programs.items()}
         one, *others = (jax.flatten_util.ravel_pytree(call())[0] for call in calls.values())
-        for other in others:  # the same numbers, or it is no comparison
+        for other in others:  # all implementations must agree
             assert jnp.allclose(one, other, rtol=1e-2, atol=1e-3 * jnp.max(jnp.abs(one))), name
         timed = in_turn(calls)
         for way in entry:
@@ -108,24 +109,24 @@ def measure(report=print):
 
 
 def whole_programs(report=print):
-    """Compile seconds, tracing included, of one program with the gradients of all levels, by each way to write it."""
+    """Seconds to trace and compile one program with the gradients of all levels, for each implementation."""
     found = {}
     for way, written in WRITTEN.items():
         all_levels = problem.together([written(*case) for name, *case in cases() if name != "naive"])
-        jax.clear_caches()  # of pieces traced before, as in a fresh process
+        jax.clear_caches()  # as in a fresh process
         found[way] = problem.compiled(of_leaves(all_levels), LEAVES, KEY)[1]
         report(f"{way}: all levels compiled in {found[way]:.1f} s")
     return found
 
 
 def ratios(found, whole, way, ours="dmlmc"):
-    """How many times as long as ours another way takes: naive, each level, and compilation of all levels in one."""
+    """Seconds of another implementation over ours: naive, each level, and compilation of all levels."""
     levels = {name: entry[way]["seconds"] / entry[ours]["seconds"] for name, entry in found.items()}
     return {"ours": ours, "naive": levels.pop("naive"), "levels": levels, "compile": whole[way] / whole[ours]}
 
 
 def floating_point_operations():
-    """What each gradient needs, by XLA's count. It counts the body of a loop once, so all rows are one piece here."""
+    """Operations of each gradient, counted by XLA. It counts a loop body once, so ``rows`` is set to avoid the loop."""
     in_one_piece = hedging.FastHedgingLoss(rows=10**9)
     return {
         name: jax.jit(of_leaves(ours(in_one_piece, level, samples, coupled)))

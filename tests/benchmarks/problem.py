@@ -1,4 +1,4 @@
-"""The problem of the benchmarks: the paper's, as any SDE step by step, and as it is trained, all steps at once."""
+"""The paper's problem, as the general SDE loss (``LOSS``) and as the fast loss used for training (``TRAINED``)."""
 
 import time
 
@@ -17,14 +17,14 @@ KEY = jax.random.key(0)
 
 
 def compiled(function, *arguments):
-    """The compiled function and the seconds that took, tracing included."""
+    """The compiled function, and the seconds to trace and compile it."""
     began = time.perf_counter()
     made = jax.jit(function).lower(*arguments).compile()
     return made, time.perf_counter() - began
 
 
 def of_leaves(gradient):
-    """A function of parameters and a key, as one of plain arrays, which can be compiled ahead of its use."""
+    """``gradient(params, key)`` as a function of arrays only, which can be compiled ahead of time."""
     return lambda leaves, key: eqx.filter(gradient(eqx.combine(leaves, STATIC), key), eqx.is_inexact_array)
 
 

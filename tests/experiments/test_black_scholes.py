@@ -15,14 +15,14 @@ MARKETS = [
 
 
 @pytest.mark.parametrize("market", MARKETS)
-def test_closed_forms_against_quadrature(x64, market):
-    def mean_payoff(drift, spot, left):
+def test_closed_forms_agree_with_quadrature(x64, market):
+    def mean_payoff(drift, spot, time_left):
         def integrand(z):
-            exponent = (drift - market.volatility**2 / 2) * left + market.volatility * np.sqrt(left) * z
+            exponent = (drift - market.volatility**2 / 2) * time_left + market.volatility * np.sqrt(time_left) * z
             return max(spot * np.exp(exponent) - market.strike, 0.0) * stats.norm.pdf(z)
 
-        kink = (np.log(market.strike / spot) - (drift - market.volatility**2 / 2) * left) / market.volatility
-        return integrate.quad(integrand, kink / np.sqrt(left), 12.0, epsabs=1e-13, epsrel=1e-12)[0]
+        kink = (np.log(market.strike / spot) - (drift - market.volatility**2 / 2) * time_left) / market.volatility
+        return integrate.quad(integrand, kink / np.sqrt(time_left), 12.0, epsabs=1e-13, epsrel=1e-12)[0]
 
     T = market.maturity
     np.testing.assert_allclose(
@@ -40,7 +40,7 @@ def test_paper_numbers():
     assert black_scholes.expected_payoff(black_scholes.Market()) == pytest.approx(0.9589, abs=5e-5)
 
 
-def test_delta_at_the_edges():
+def test_delta_and_its_derivatives_at_maturity_and_price_zero():
     market = black_scholes.Market()
     delta = lambda t, s: black_scholes.black_scholes_delta(market, t, s)  # noqa: E731
     times, prices = jnp.array([1.0, 1.0, 1.0, 0.5, 1.0]), jnp.array([2.0, 3.0, 4.0, 0.0, 0.0])
@@ -49,7 +49,7 @@ def test_delta_at_the_edges():
         assert np.all(np.isfinite(jax.vmap(derivative)(times, prices)))
 
 
-def test_price_range_holds_nine_paths_in_ten():
+def test_price_range_has_probability_90_percent():
     for market, t in ((MARKETS[0], 0.5), (MARKETS[1], 0.2)):
         scale = market.spot * np.exp((market.drift - market.volatility**2 / 2) * t)
         price = stats.lognorm(s=market.volatility * np.sqrt(t), scale=scale)
@@ -60,7 +60,7 @@ def test_price_range_holds_nine_paths_in_ten():
 @pytest.mark.parametrize(
     ("name", "value"), [("volatility", 0.0), ("strike", -1.0), ("spot", 0.0), ("drift", np.nan), ("maturity", np.inf)]
 )
-def test_bad_settings_are_named(name, value):
+def test_errors_name_the_bad_argument(name, value):
     with pytest.raises(ValueError, match=f"Market: {name} must be"):
         black_scholes.Market(**{name: value})
 

@@ -13,7 +13,7 @@ def problem(max_level=1, d=1.0):
     return Problem(1.0, 1.0, dmlmc.Rates(1.8, 1.0, d), max_level, 1.0)
 
 
-def test_runs_stay_under_their_bounds_and_near_the_exact_averages():
+def test_runs_are_below_their_bounds_and_near_the_exact_averages():
     table = bounds.bound_check(problem(), 8, [5, 40], seeds=300)
     assert table.guarantee.unique().tolist() == list(GUARANTEES) and len(table) == 8
     assert np.all(table.measured - 2 * table.error <= table.bound)
@@ -21,7 +21,7 @@ def test_runs_stay_under_their_bounds_and_near_the_exact_averages():
     np.testing.assert_allclose(table.start + table.noise, table.bound)
 
 
-def test_a_measured_run_is_the_run_of_train():
+def test_measured_run_agrees_with_train():
     estimator, gradient, start, _ = bounds.quadratic_setup(problem(), "delayed MLMC", 4)
     keys = jr.split(jr.key(5), 3)
     squares, _ = bounds.measured_run(estimator, gradient, start, [0.1], 7, keys)
@@ -29,20 +29,20 @@ def test_a_measured_run_is_the_run_of_train():
     np.testing.assert_allclose(squares[0, :, 6], jnp.sum(gradient(params) ** 2, axis=1), rtol=1e-4)
 
 
-def test_exact_averages_stay_under_every_bound():
+def test_exact_averages_are_below_every_bound():
     problems = [problem(level, d) for level in (0, 2, 5) for d in (0.5, 1.0, 2.0)]
     table = bounds.exact_check(problems, [4, 500], [1, 7, 60])
     assert len(table) == 9 * 2 * 3 * 4 and np.all(table.exact <= table.bound)
 
 
 def test_span_to_reach_counts_the_first_mean_below_the_target():
-    # Without noise level 0 alone contracts |grad F|^2 = 2 by 1/4 per step of size 1/2.
+    # Without noise, a step of size 1/2 at level 0 multiplies |grad F|^2, which starts at 2, by 1/4.
     means = np.cumsum(2 * 0.25 ** np.arange(50)) / np.arange(1, 51)
     first = np.flatnonzero(means <= 0.3)[0] + 1
     assert bounds.span_to_reach(problem(0), "MLMC", 0.5, 0.3) == first
     assert np.isnan(bounds.span_to_reach(problem(0), "MLMC", 1e-4, 1e-6, most=100))
 
 
-def test_delay_saves_span_by_experiment_and_more_so_with_more_levels():
+def test_delay_saves_more_span_with_more_levels():
     table = bounds.trade_by_experiment(problem(), [1, 4, 6], [0.1])
     assert np.all(table.ratio > 1) and table.ratio.is_monotonic_increasing

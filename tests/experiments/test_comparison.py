@@ -37,7 +37,7 @@ def test_interpolation_is_exact_for_exponential_decay():
     assert needed["delayed MLMC", 2] == pytest.approx(4 * 1.7 / 0.2)
 
 
-def test_a_loss_met_at_the_start_costs_nothing_and_one_never_met_is_nan():
+def test_the_cost_is_zero_for_a_loss_reached_at_the_start_and_nan_for_one_never_reached():
     assert (comparison.cost_to_reach(RECORD, 1.0, "span") == 0).all()
     assert comparison.cost_to_reach(RECORD, math.exp(-6.0), "span").isna().tolist() == [True, False, False] * 2
 
@@ -49,14 +49,14 @@ def test_ratios_are_paired_by_seed():
     assert ratio.estimate == pytest.approx(by_seed.mean()) and ratio.low < ratio.estimate < ratio.high
 
 
-def test_common_targets_are_passed_by_every_run():
+def test_common_targets_are_reached_by_every_run():
     targets = comparison.common_targets(RECORD, count=3)
     assert targets == sorted(targets, reverse=True) and len(set(targets)) == 3
     for target in targets:
         assert comparison.cost_to_reach(RECORD, target, "step").between(0, 50, inclusive="neither").all()
 
 
-def test_the_summary_is_the_table_in_json():
+def test_the_summary_survives_json_and_agrees_with_the_table():
     summary = comparison.summarise(RECORD, [0.5, 0.1], profile="quick", seeds=3, seconds=1.5)
     read = json.loads(json.dumps(summary))
     assert (read["profile"], read["seeds"], read["seconds"]) == ("quick", 3, 1.5)
@@ -96,9 +96,12 @@ def test_methods_start_from_the_same_parameters(paper_rates):
     [
         (lambda: comparison.cost_to_reach(RECORD, 0.0, "span"), "target must be positive"),
         (lambda: comparison.cost_to_reach(RECORD, 0.1, "time"), "cost must be a column of the record"),
-        (lambda: comparison.common_targets(RECORD[RECORD.step <= 10]), "no loss is passed by every run"),
+        (
+            lambda: comparison.common_targets(RECORD[RECORD.step <= 10]),
+            "must have a loss that every run reaches",
+        ),
     ],
 )
-def test_bad_arguments_are_named(call, message):
+def test_errors_name_the_bad_argument(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""The hedging problem: its two formulations against each other, against diffrax, and against Black-Scholes."""
+"""The two hedging losses, compared with each other, with diffrax and with Black-Scholes."""
 
 import diffrax
 import equinox as eqx
@@ -33,7 +33,7 @@ def test_fast_equals_generic(x64, market, level):
     fast, generic = hedging.FastHedgingLoss(market, 5), hedging.hedging_loss(market, 5)
     noises = generic.batch(jr.split(jr.key(level), 3), level)
     np.testing.assert_array_equal(noises, fast.batch(jr.split(jr.key(level), 3), level))
-    weights = jnp.array([1.0, -0.7, 0.3])  # so that samples do not stand in for each other
+    weights = jnp.array([1.0, -0.7, 0.3])  # different weights detect swapped samples
 
     def value_and_gradient(loss):
         def weighted(params):
@@ -44,11 +44,11 @@ def test_fast_equals_generic(x64, market, level):
     assert_trees_close(value_and_gradient(fast), value_and_gradient(generic), rtol=1e-11)
 
     @eqx.filter_jit
-    def one_by_one_and_together(params):
-        alone = fast.loss(params, noises[0]), fast.difference(params, noises[0], level)
-        return alone, (fast.losses(params, noises)[0], fast.differences(params, noises, level)[0])
+    def single_and_batched(params):
+        single = fast.loss(params, noises[0]), fast.difference(params, noises[0], level)
+        return single, (fast.losses(params, noises)[0], fast.differences(params, noises, level)[0])
 
-    assert_trees_close(*one_by_one_and_together(params), rtol=1e-11)
+    assert_trees_close(*single_and_batched(params), rtol=1e-11)
 
 
 def test_fast_euler_equals_diffrax_euler(x64):
@@ -63,7 +63,7 @@ def test_fast_euler_equals_diffrax_euler(x64):
 
 
 @pytest.mark.parametrize("make", [hedging.hedging_loss, hedging.FastHedgingLoss])
-def test_gradient_against_finite_differences(x64, make):
+def test_gradient_agrees_with_finite_differences(x64, make):
     loss, params = make(coarsest_steps=4), hedging.initial_params(jr.key(0))
     noise = loss.sample(jr.key(1), 2)
     trainable, static = eqx.partition(params, eqx.is_inexact_array)
@@ -81,7 +81,7 @@ def test_gradient_against_finite_differences(x64, make):
 
 
 @pytest.mark.parametrize("printed_drift", [False, True])
-def test_generic_against_diffrax(x64, printed_drift):
+def test_generic_equals_diffrax(x64, printed_drift):
     market, level = black_scholes.Market(drift=0.7, volatility=0.8, strike=1.5), 2
     loss = hedging.hedging_loss(market, printed_drift=printed_drift)
     params = hedging.initial_params(jr.key(0), market)
@@ -112,10 +112,10 @@ def test_generic_against_diffrax(x64, printed_drift):
     np.testing.assert_allclose(loss.loss(params, noise), expected, rtol=1e-10)
 
 
-def test_black_scholes_hedge_is_the_floor_and_falls_at_rate_three_halves(x64):
-    # With a smooth delta the squared error of Milstein would fall like dt^2. The kink of the payoff makes the third
-    # derivative of the value blow up: E|L1 L1 G|^2 grows like 1/(T - t)^(3/2), and the sum of dt^3 over steps, so
-    # weighted, is of order dt^(3/2).
+def test_the_loss_of_the_black_scholes_hedge_falls_at_rate_three_halves(x64):
+    # With a smooth delta, the squared error of Milstein would fall like dt^2. The kink of the payoff makes the third
+    # derivative of the value blow up: E|L1 L1 G|^2 grows like 1/(T - t)^(3/2), and the sum of dt^3 times that over the
+    # steps is of order dt^(3/2).
     market = black_scholes.Market(drift=0.1, volatility=0.2, strike=1.0)
     loss = hedging.FastHedgingLoss(market)
     floor = hedging.black_scholes_params(market)
@@ -131,13 +131,13 @@ def test_black_scholes_hedge_is_the_floor_and_falls_at_rate_three_halves(x64):
     assert abs(slope - 1.5) < 4 * error < 0.3, (slope, error)
 
 
-def test_a_bad_number_of_rows_is_named():
+def test_rows_must_be_positive():
     with pytest.raises(ValueError, match="FastHedgingLoss: rows must be at least 1"):
         hedging.FastHedgingLoss(rows=0)
 
 
 @pytest.mark.parametrize("samples", [1, 5, 12])
-def test_chunks_of_samples_do_not_change_the_gradient(x64, samples):
+def test_the_number_of_rows_does_not_change_the_gradient(x64, samples):
     params = hedging.initial_params(jr.key(0))
 
     def gradient(rows):
@@ -172,7 +172,7 @@ def test_a_short_training_lowers_the_loss(method, paper_rates):
     assert np.all(after < 0.8 * before)
 
 
-def test_curves_hold_every_method_and_seed_and_the_delta():
+def test_hedge_curves_have_every_method_and_seed_and_the_delta():
     market = black_scholes.Market()
     trained = {"MLMC": eqx.filter_vmap(lambda key: hedging.initial_params(key, market))(jr.split(jr.key(0), 3))}
     curves = hedging.hedge_curves(market, trained, [0.2, 0.7])
@@ -186,8 +186,8 @@ def test_curves_hold_every_method_and_seed_and_the_delta():
     )
 
 
-def test_final_losses_come_with_a_standard_error_that_holds():
-    """Means on independent paths differ by as much as their standard errors say."""
+def test_final_losses_have_a_correct_standard_error():
+    """Means over independent paths differ by no more than their standard errors allow."""
     loss = hedging.FastHedgingLoss(black_scholes.Market(volatility=0.3, strike=1.0))
     trained = {"naive": eqx.filter_vmap(hedging.initial_params)(jr.split(jr.key(0), 2))}
     one, other = (hedging.final_losses(loss, trained, 0, 4096, jr.key(seed)).loc["naive"] for seed in (1, 2))

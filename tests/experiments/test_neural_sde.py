@@ -37,7 +37,7 @@ def gaussian_mmd(mean, variance, points, bandwidth):
     return smoothed(0.0, 2 * variance) - 2 * smoothed(mean - points, variance).mean() + among
 
 
-def test_the_mean_score_of_two_copies_is_the_exact_distance_of_a_gaussian_process():
+def test_the_mean_score_is_the_exact_distance_for_a_gaussian_process():
     # Brownian motion with drift is exact on any grid: N(1/2 + a t, s^2 t) at time t.
     data = jnp.array([[-1.0, 0.0, 2.0], [0.0, 1.0, 1.5]])
     score, slope, scale = KernelScore(data, bandwidth=0.7), 0.6, 0.9
@@ -48,13 +48,13 @@ def test_the_mean_score_of_two_copies_is_the_exact_distance_of_a_gaussian_proces
     exact = sum(gaussian_mmd(0.5 + slope * t, scale**2 * t, row, 0.7) for t, row in zip(TIMES, data, strict=True))
     error = values.std() / np.sqrt(len(values))
     assert abs(values.mean() - exact) < 4 * error and error < 0.02 * exact
-    # The distance of many paths counts each of them with itself too: 1 - E k(Y, Y') more, over their number.
+    # distance includes each path with itself, which adds (1 - E k(Y, Y')) / paths per time.
     states = marginals(loss, params, 0, 500, jr.key(1))
     assert states.shape == (2, 500)
     assert abs(float(score.distance(states)) - exact) < 0.2 * exact
 
 
-def test_at_the_true_parameters_the_gradient_vanishes_and_elsewhere_it_does_not():
+def test_the_gradient_is_zero_only_at_the_true_parameters():
     true = jnp.array([0.6, 0.9])
 
     def drift(y, p):
@@ -74,7 +74,7 @@ def test_at_the_true_parameters_the_gradient_vanishes_and_elsewhere_it_does_not(
         assert np.all(errors < 4) if zero else np.any(errors > 10)
 
 
-def test_copies_are_independent_and_equal_in_law():
+def test_the_two_copies_are_independent_and_have_the_same_law():
     sde = initial_sde(jr.key(0), width=4)
     loss = twin_loss(
         KernelScore(jnp.zeros((2, 1)), 1.0),
@@ -87,7 +87,7 @@ def test_copies_are_independent_and_equal_in_law():
         assert abs(np.diff(row.mean(axis=0))[0]) < 4 * row.std() * np.sqrt(2 / len(row))
 
 
-def test_the_double_well_has_two_wells_and_is_pushed_by_noise():
+def test_the_double_well_has_two_stable_points_and_constant_noise():
     well = DoubleWell()
     assert jnp.allclose(jax.vmap(well.drift)(jnp.array([-1.0, 0.0, 1.0])), 0.0)
     slopes = jax.vmap(jax.grad(well.drift))(jnp.array([-1.0, 0.0, 1.0]))
@@ -101,15 +101,15 @@ def test_quantiles_are_closer_to_the_law_than_random_points():
     assert gaussian_mmd(0.0, 1.0, best[0], 0.5) < 0.1 * gaussian_mmd(0.0, 1.0, some[0], 0.5)
 
 
-def test_wrong_input_is_named():
+def test_errors_name_the_bad_argument(own_errors):
     with pytest.raises(ValueError, match=r"KernelScore: data must be floats of shape \(times, points\)"):
         KernelScore(jnp.zeros(3), 1.0)
     with pytest.raises(ValueError, match="KernelScore: bandwidth must be positive"):
         KernelScore(jnp.zeros((1, 3)), 0.0)
-    with pytest.raises(ValueError, match="two copies at each of 2 times"):
+    with pytest.raises(ValueError, match=r"KernelScore: twins must have shape \(2, 2\)"):
         KernelScore(jnp.zeros((2, 3)), 1.0)(jnp.zeros((2, 3)))
-    lone = dmlmc.SDELoss(
+    one_copy = dmlmc.SDELoss(
         lambda t, y, p: y, lambda t, y, p: jnp.ones((1, 1)), lambda y, p: y[0], jnp.zeros(1), 1.0, 4, 1
     )
-    with pytest.raises(ValueError, match="marginals: loss needs observation_times and a state of two copies"):
-        neural_sde.marginals(lone, None, 0, 10, jr.key(0))
+    with pytest.raises(ValueError, match="marginals: loss must have observation_times and y0 of shape"):
+        neural_sde.marginals(one_copy, None, 0, 10, jr.key(0))

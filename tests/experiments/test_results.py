@@ -6,7 +6,7 @@ import pandas as pd
 from dmlmc.experiments.results import save_results
 
 
-def test_the_summary_and_the_record_come_back_from_disk(tmp_path):
+def test_saved_results_can_be_read_back(tmp_path):
     record = pd.DataFrame({"method": "MLMC", "step": [0, 10], "loss": [1.0, 1 / 3]})
     summary = {"profile": "quick", "ratio": {"mean": 16.0, "low": 15.5, "high": 16.5}}
     save_results(tmp_path, "name", record, summary)

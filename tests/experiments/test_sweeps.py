@@ -20,7 +20,7 @@ def validation(params):
     return LOSS.mean(params, 1)
 
 
-def test_every_run_of_a_sweep_is_the_run_of_train():
+def test_every_run_of_a_sweep_agrees_with_train():
     estimator, keys = dmlmc.delayed_mlmc(LOSS, PLAN), jr.split(jr.key(0), 2)
     starts = jnp.array([[1.0, 2.0], [-1.0, 0.5]])
     optimisers = {"momentum": (partial(optax.sgd, momentum=0.9), [0.1]), "Adam": (optax.adam, [0.2])}
@@ -38,13 +38,13 @@ def test_every_run_of_a_sweep_is_the_run_of_train():
             np.testing.assert_allclose(sweeps.params_of(trained, run), expected_params, rtol=1e-5)
 
 
-def test_a_level_that_is_not_due_is_a_real_branch_for_all_runs_together():
+def test_batched_runs_skip_levels_that_are_not_due():
     run = sweeps.one_run(dmlmc.delayed_mlmc(LOSS, PLAN), [optax.sgd, optax.adam], None, validation, np.array([0, 3]))
     inputs = jnp.zeros(4, int), jnp.full(4, 0.1), jnp.ones((4, 2)), jr.split(jr.key(0), 4)
     assert str(jax.make_jaxpr(jax.vmap(run))(*inputs)).count("cond[") == len(PLAN.periods) - 1
 
 
-def test_a_run_that_diverges_is_infinite_and_leaves_the_others_alone():
+def test_a_diverged_run_has_infinite_loss_and_does_not_affect_the_others():
     estimator, key = dmlmc.mlmc(LOSS, PLAN), jr.key(0)[None]
     options = {"steps": 30, "validation": validation, "evaluate_every": 10}
     both = {"SGD": (optax.sgd, [0.1, 1e8])}
@@ -55,7 +55,7 @@ def test_a_run_that_diverges_is_infinite_and_leaves_the_others_alone():
     assert np.isinf(after.loss[1e8]) and np.isfinite(after.loss[0.1])
 
 
-def test_the_best_rate_is_that_of_the_least_mean_over_seeds():
+def test_the_best_rate_has_the_smallest_mean_over_seeds():
     rows = [
         {"method": method, "optimiser": "SGD", "learning_rate": rate, "seed": seed, "step": step, "loss": loss + seed}
         for method, best in (("MLMC", 0.1), ("delayed MLMC", 0.2))
@@ -81,7 +81,7 @@ def test_span_ratios_compare_mlmc_with_delayed_mlmc_at_equal_loss():
     assert sweeps.span_ratios(flat) == {}
 
 
-def test_wrong_input_is_named():
+def test_errors_name_the_bad_argument():
     estimator, key = dmlmc.mlmc(LOSS, PLAN), jr.key(0)[None]
     options = {"validation": validation, "evaluate_every": 1}
     with pytest.raises(ValueError, match="sweep: steps"):

@@ -1,6 +1,6 @@
-"""beartype for the array types of jaxtyping, installed by tests/conftest.py.
+"""Check the array types of jaxtyping with beartype in every test. tests/conftest.py installs this.
 
-Numbers, text and classes of our own are left out: dmlmc checks those itself, with errors that say what would work.
+Other types are not checked: dmlmc checks those arguments itself, with errors that say what would work.
 """
 
 import contextlib
@@ -10,23 +10,24 @@ import beartype
 import jaxtyping
 
 
-def speaks_of_arrays(annotation) -> bool:
-    """Whether a type of jaxtyping with a shape stands in an annotation, perhaps in a union or a tuple."""
+def has_array_type(annotation) -> bool:
+    """Whether an annotation contains an array type of jaxtyping, also inside a union or a tuple."""
     if isinstance(annotation, type) and issubclass(annotation, jaxtyping.AbstractArray):
         return True
-    return any(speaks_of_arrays(part) for part in typing.get_args(annotation))
+    return any(has_array_type(part) for part in typing.get_args(annotation))
 
 
 def checked(function):
+    """The function with beartype's checks for the annotations that contain array types."""
     function.__annotations__ = {
-        name: annotation for name, annotation in function.__annotations__.items() if speaks_of_arrays(annotation)
+        name: annotation for name, annotation in function.__annotations__.items() if has_array_type(annotation)
     }
     return beartype.beartype(function)
 
 
 @contextlib.contextmanager
 def unchecked():
-    """Switch the checks off, where dmlmc's own errors are to answer."""
+    """Switch the checks off, so that dmlmc's own errors are raised."""
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
         yield

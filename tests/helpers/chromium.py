@@ -1,4 +1,4 @@
-"""Headless Chromium over its DevTools protocol: what a test needs of a browser, without a package for it."""
+"""A minimal client for headless Chromium over its DevTools protocol."""
 
 import base64
 import json
@@ -25,7 +25,7 @@ def find():
 
 
 def wait_for(condition, seconds, what):
-    """Ask again until the condition gives something, and return that."""
+    """Poll until ``condition()`` is true, and return its value."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = condition()
@@ -36,10 +36,10 @@ def wait_for(condition, seconds, what):
 
 
 class Page:
-    """One page of a Chromium with a fresh profile below ``directory``; a context manager that ends what it started."""
+    """One page of a Chromium with a new profile in ``directory``. As a context manager it ends the browser on exit."""
 
     def __init__(self, directory: Path):
-        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses to sandbox root
+        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium does not run as root with a sandbox
         command = [find(), *FLAGS.split(), *sandbox, f"--user-data-dir={directory}", "about:blank"]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         port = directory / "DevToolsActivePort"
@@ -62,7 +62,7 @@ class Page:
         self.socket.send(json.dumps({"id": self.calls, "method": method, "params": parameters}))
         while True:
             answer = json.loads(self.socket.recv())
-            if answer.get("id") == self.calls:  # the others are events
+            if answer.get("id") == self.calls:  # other messages are events
                 assert "error" not in answer, answer
                 return answer["result"]
 

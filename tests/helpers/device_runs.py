@@ -1,7 +1,7 @@
-"""Small runs on several devices, for processes of their own: jax fixes its devices when it starts.
+"""Small runs on several devices. They need new processes, because JAX fixes its devices when it starts.
 
-``python -m tests.helpers.device_runs eight OUTPUT`` has eight devices, ``... two OUTPUT PROCESS PORT`` is one of two
-processes with two devices each. The numbers go to a file.
+``python -m tests.helpers.device_runs eight OUTPUT`` has eight devices. ``... two OUTPUT PROCESS PORT`` is one of two
+processes with two devices each. The results go to the file OUTPUT.
 """
 
 import faulthandler
@@ -20,13 +20,13 @@ from dmlmc.devices import even_mesh
 from tests.helpers.problems import neural_loss, neural_params
 
 RATES = dmlmc.Rates(1.8, 1.0, 1.0)
-PLAN = dmlmc.plan(RATES, 1, samples=[13, 3])  # uneven on 2, 4 and 8 devices, and fewer than devices at the top
+PLAN = dmlmc.plan(RATES, 1, samples=[13, 3])  # not divisible by 2, 4 or 8, and fewer than devices at level 1
 STEPS, SEEDS = 9, 8
 
 
 class Quadratic(dmlmc.QuadraticLoss):
     def samples_at_once(self, level):
-        return 2  # chunks within the share of a device
+        return 2  # so that a device has several chunks
 
 
 LOSS = Quadratic(dimension=3, L=1.0, M=1.0, rates=RATES)
@@ -47,13 +47,13 @@ def trained(estimator, steps=STEPS, params=None, seeds=SEEDS, **options):
 
 
 def looped(estimator, params):
-    """A loop of one's own, with the gradients on the way."""
-    state, met = estimator.init(params), []
+    """The gradients and states of a hand-written SGD loop."""
+    state, found = estimator.init(params), []
     for step in range(5):
         grads, state = estimator.estimate(params, state, step, jr.key(5))
-        met += numbers((grads, state))
+        found += numbers((grads, state))
         params = jax.tree.map(lambda leaf, grad: leaf if grad is None else leaf - 0.1 * grad, params, grads)
-    return met
+    return found
 
 
 def numbers(tree):
@@ -62,7 +62,7 @@ def numbers(tree):
 
 
 def eight():
-    """By mesh: what each method finds. Most of the time is compilation, so not everything is tried on every mesh."""
+    """Results by mesh and method. Compilation takes most of the time, so not every mesh has every run."""
     meshes = {
         "none": None,
         "8 samples": dmlmc.mesh(),
@@ -74,11 +74,11 @@ def eight():
         name: {method: trained(make(LOSS), mesh=mesh) for method, make in ESTIMATORS.items()}
         for name, mesh in meshes.items()
     }
-    of_users = {
+    other_meshes = {
         "3 samples, by jax.make_mesh": jax.make_mesh((3,), ("samples",), devices=jax.devices()[:3]),
         "4 seeds, no axis for samples": jax.sharding.Mesh(np.array(jax.devices()[4:]), ("seeds",)),
     }
-    for name, mesh in of_users.items():
+    for name, mesh in other_meshes.items():
         found[name] = {"naive": trained(ESTIMATORS["naive"](LOSS, mesh=mesh))}
     loss, params = neural_loss(jnp.float64), neural_params(jnp.float64)
     for name in ("none", "4 samples, 2 seeds"):
@@ -94,7 +94,7 @@ def eight():
 
 
 def two(output):
-    """By mesh, on one of two processes: a run, a loop, a run that is resumed, and a run that diverges."""
+    """Results by mesh on one of two processes: a run, a loop, a resumed run, and a run that diverges."""
     samples, both = dmlmc.mesh(), dmlmc.mesh(samples=2, seeds=2)
     assert samples.is_multi_process and both.is_multi_process
     make = ESTIMATORS["delayed MLMC"]
@@ -109,13 +109,13 @@ def two(output):
         trained(naive, params=far, params_per_seed=True, validation=None, mesh=both)
     except dmlmc.DivergenceError as error:
         found["error"] = str(error)
-    # Without a mesh the processes have nothing to do with each other.
+    # Without a mesh the processes are independent.
     trained(naive, 2 + jax.process_index(), directory=output.parent / f"alone {jax.process_index()}")
     return found
 
 
 def main(kind, output, process="0", port="0"):
-    faulthandler.dump_traceback_later(240, exit=True)  # nobody waits for ever, whatever becomes of the other process
+    faulthandler.dump_traceback_later(240, exit=True)  # do not wait forever for the other process
     if kind == "two":
         address = f"127.0.0.1:{port}"
         jax.distributed.initialize(

@@ -1,4 +1,4 @@
-"""A short training run in a process that a test can kill. Importing this makes no JAX array, so it can be forked."""
+"""A short training run in a process that a test can kill. The import makes no JAX array, so it can be forked."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def train(directory=None):
 
 
 def in_a_process(settings, directory, dies_at_save=None):
-    """``train`` with the settings of the parent's JAX; ``dies_at_save``: killed halfway through that checkpoint."""
+    """``train`` with the parent's JAX settings, killed halfway through checkpoint number ``dies_at_save``."""
     for name, value in settings.items():
         jax.config.update(name, value)
     write, saves = np.savez, []

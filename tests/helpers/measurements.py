@@ -1,4 +1,4 @@
-"""A loss with known rates, measured: what the tests of calibration share."""
+"""Measurements of a loss with known rates, for the tests of calibration."""
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -7,7 +7,7 @@ import numpy as np
 import dmlmc
 
 TRUE = dmlmc.Rates(b=1.6, c=1.0, d=0.9)
-POINT, NEARBY = np.ones(3), np.array([1.0, 1.1, 0.8])  # made JAX arrays late: in a test their type is that of the test
+POINT, NEARBY = np.ones(3), np.array([1.0, 1.1, 0.8])  # NumPy, because the JAX dtype depends on the test's x64 setting
 
 
 def quadratic():

@@ -1,16 +1,17 @@
-"""Brownian paths at their grid points, to compare with diffrax's own solve."""
+"""Brownian paths at grid points, to compare with solves by diffrax."""
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from dmlmc.brownian import coarsen
 
 
-def path(increments: Array) -> Array:
-    """W at the grid points 0, ..., ``steps``, so that W at a shared point is the same number on every grid.
+def path(increments: Float[Array, "steps noise_dim"]) -> Float[Array, "steps+1 noise_dim"]:
+    """W at all grid points. At a point shared by two grids it is bit for bit the same number.
 
     A running sum would round differently on each grid. Here the even points are those of the coarser grid, by
-    recursion, and an odd one adds its own increment to the even one before it.
+    recursion, and an odd point adds its increment to the even point before it.
 
     >>> path(jnp.array([[1.0], [2.0], [3.0], [4.0]])).ravel().tolist()
     [0.0, 1.0, 3.0, 6.0, 10.0]

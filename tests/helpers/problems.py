@@ -1,4 +1,4 @@
-"""Small problems that several test files share."""
+"""Small problems for several test files."""
 
 import diffrax
 import equinox as eqx
@@ -33,7 +33,7 @@ def neural_params(dtype=jnp.float32):
 
 
 class StoredPath(diffrax.AbstractBrownianPath):
-    """A Brownian path known at the points of a uniform grid, for diffrax's own solve."""
+    """A Brownian path stored on a uniform grid, for solves by diffrax."""
 
     values: jax.Array
     t1: float

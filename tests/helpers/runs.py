@@ -1,4 +1,4 @@
-"""A short training run that the tests of training share."""
+"""A short training run for the tests of training."""
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,6 @@ def run(steps=23, key=KEYS, optimiser=None, estimator=None, **options):
 
 
 def assert_same_run(one, other):
-    """Bit for bit, seconds apart."""
+    """Equal bit for bit, except for the seconds."""
     np.testing.assert_array_equal(one[0], other[0])
     pd.testing.assert_frame_equal(one[1].drop(columns="seconds"), other[1].drop(columns="seconds"), check_exact=True)

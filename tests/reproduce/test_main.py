@@ -36,7 +36,7 @@ def notebook(directory, name, *sources, parameters='profile = "quick"\nsize = 1\
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project with one small notebook; gives the directory of its notebooks."""
+    """A project with one small notebook. Returns the directory of its notebooks."""
     notebook(tmp_path / "notebooks", "07_small", SMALL)
     monkeypatch.setattr(jobs, "NOTEBOOKS", tmp_path / "notebooks")
     monkeypatch.setitem(PAPER, "07_small", {"profile": "paper", "size": 1000, "output": "../figures"})
@@ -48,7 +48,7 @@ def printed(path):
     return "".join(output.text for cell in cells for output in cell.get("outputs", []) if "text" in output)
 
 
-def test_a_run_goes_on_after_failures_and_a_rerun_repeats_only_those(project, capfd):
+def test_a_run_continues_after_failures_and_a_rerun_repeats_only_those(project, capfd):
     notebook(project, "08_raises", "a = 1", "\n1 / 0  # the culprit\nb = 2", "c = 3", parameters="own = 1")
     notebook(project, "08_dies", "import os\nos._exit(1)")
     notebook(project, "09_after", 'print("after")')
@@ -82,7 +82,7 @@ def test_a_run_goes_on_after_failures_and_a_rerun_repeats_only_those(project, ca
     assert re.search(r"^08_raises: \d+ s", out, re.M)
 
 
-def test_a_run_is_up_to_date_until_something_that_decides_it_changes(project, monkeypatch, tmp_path, capsys):
+def test_a_run_is_up_to_date_until_one_of_its_inputs_changes(project, monkeypatch, tmp_path, capsys):
     def state(**overrides):
         (job,) = jobs.jobs("quick", ["07"], overrides)
         return job.last_run() is not None
@@ -160,7 +160,7 @@ def refusal(arguments, capsys):
     return capsys.readouterr().err
 
 
-def test_wrong_arguments_are_refused_with_what_would_do(project, capsys):
+def test_errors_for_wrong_arguments_say_what_would_work(project, capsys):
     notebook(project, "08_other", "a = 1", parameters="own = 1")
     error = refusal(["--sizes", "3", "--own", "2"], capsys)
     assert "no selected notebook has the parameter sizes; they have" in error
@@ -178,9 +178,9 @@ def test_wrong_arguments_are_refused_with_what_would_do(project, capsys):
         jobs.jobs("huge")
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+def test_a_failed_write_keeps_the_old_file(tmp_path):
     write(tmp_path / "a.txt", "old")
-    with pytest.raises(UnicodeEncodeError):  # in the middle of writing
+    with pytest.raises(UnicodeEncodeError):  # while writing
         write(tmp_path / "a.txt", "new \ud800")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"] and (tmp_path / "a.txt").read_text() == "old"
 
@@ -189,15 +189,15 @@ MEETS = """import pathlib, time
 pathlib.Path("here_" + own).touch()
 deadline = time.monotonic() + 60
 while not pathlib.Path("here_" + other).exists():
-    assert time.monotonic() < deadline, "nobody came"
+    assert time.monotonic() < deadline, "the other notebook did not start"
     time.sleep(0.05)
 print(own, "met", other)"""
 
 
-def test_two_notebooks_at_once_run_side_by_side(project, capfd):
+def test_two_notebooks_at_once_run_in_parallel(project, capfd):
     notebook(project, "08_first", MEETS, parameters='own, other = "first", "second"')
     notebook(project, "09_second", MEETS, parameters='own, other = "second", "first"')
-    assert main(["--profile", "quick", "--at-once", "2", "--force"]) == 0  # one at a time wait in vain
+    assert main(["--profile", "quick", "--at-once", "2", "--force"]) == 0  # one at a time would time out
     assert printed(project / "executed" / "quick" / "09_second.ipynb") == "second met first\n"
     assert re.findall(r"^\w+: \d+ s", capfd.readouterr().out, re.M)[0].startswith("07_small")
     assert main(["--profile", "quick"]) == 0
@@ -207,7 +207,7 @@ def test_two_notebooks_at_once_run_side_by_side(project, capfd):
 KILLED = """import pathlib, signal, sys
 from dmlmc.reproduce import jobs
 from dmlmc.reproduce.__main__ import main
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background is born without
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs start with SIGINT ignored
 jobs.NOTEBOOKS = pathlib.Path(sys.argv[1])
 sys.exit(main(["--profile", "quick", "--at-once", "1", *sys.argv[2:]]))"""
 
@@ -217,14 +217,14 @@ def gone(process):
         os.kill(process, 0)
     except ProcessLookupError:
         return True
-    return "\nState:\tZ" in Path(f"/proc/{process}/status").read_text()  # dead, not yet collected
+    return "\nState:\tZ" in Path(f"/proc/{process}/status").read_text()  # a zombie
 
 
 def contents(directory):
     return {path.name: path.read_text() for path in directory.iterdir() if path.is_file()}
 
 
-def test_an_interrupted_run_says_so_and_leaves_no_process(project):
+def test_an_interrupted_run_says_how_to_continue_and_leaves_no_process(project):
     wait_long = """import os, pathlib, time
 pathlib.Path("processes").write_text(f"{os.getpid()} {os.getppid()}")
 time.sleep(300)"""
@@ -234,13 +234,13 @@ time.sleep(300)"""
     started = project / "processes"
     wait_for(lambda: started.exists() and started.read_text(), 60, "the middle of the second notebook")
     run.send_signal(signal.SIGINT)
-    assert "the same command goes on from there" in run.communicate(timeout=30)[1] and run.returncode == 130
-    for process in started.read_text().split():  # the kernel and what ran it
+    assert "run the same command to continue" in run.communicate(timeout=30)[1] and run.returncode == 130
+    for process in started.read_text().split():  # the kernel and its parent
         wait_for(lambda process=process: gone(int(process)), 30, f"the end of process {process}")
     assert [path.name for path in (project / "executed" / "quick").glob("*.json")] == ["07_small.json"]
 
 
-def test_a_killed_run_leaves_no_process_and_is_taken_up_where_it_was(project):
+def test_a_killed_run_leaves_no_process_and_continues_where_it_stopped(project):
     write_slowly = """import os, pathlib, time
 target = pathlib.Path(output) / "long.txt"
 target.write_text("half")
@@ -256,7 +256,7 @@ print("done")"""
     wait_for(lambda: started.exists() and started.read_text(), 60, "the middle of the second notebook")
     run.kill()
     run.wait()
-    for process in started.read_text().split():  # the kernel and what ran it
+    for process in started.read_text().split():  # the kernel and its parent
         wait_for(lambda process=process: gone(int(process)), 30, f"the end of process {process}")
     assert contents(figures) == {"small.txt": "1", "long.txt": "half"}
     assert [path.name for path in executed.glob("*.json")] == ["07_small.json"]

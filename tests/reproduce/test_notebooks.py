@@ -1,4 +1,4 @@
-"""What nbval cannot see: that notebooks were run whole, and that the paper's parameters are theirs."""
+"""What nbval does not check: complete runs, declared files, clean outputs, valid parameters in the paper profile."""
 
 import re
 
@@ -51,11 +51,11 @@ def test_a_notebook_has_more_prose_than_code(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_committed_notebook_is_clean(path):
     notebook = nbformat.read(path, as_version=4)
-    assert nbformat.writes(notebooks.clean(notebook)) + "\n" == path.read_text(), "make notebooks cleans it"
+    assert nbformat.writes(notebooks.clean(notebook)) + "\n" == path.read_text(), "run make notebooks to clean it"
 
 
 def volatile():
-    """A notebook as papermill leaves it."""
+    """A notebook as papermill writes it."""
     notebook = nbformat.v4.new_notebook()
     outputs = [
         nbformat.v4.new_output("stream", name="stderr", text="100% 3 s"),
@@ -71,7 +71,7 @@ def volatile():
     return notebook
 
 
-def test_cleaning_takes_what_differs_from_run_to_run_and_nothing_else():
+def test_cleaning_removes_only_what_changes_from_run_to_run():
     notebook = volatile()
     cleaned = notebooks.clean(notebook)
     assert set(cleaned.metadata) == {"kernelspec", "language_info"}
@@ -82,10 +82,10 @@ def test_cleaning_takes_what_differs_from_run_to_run_and_nothing_else():
     assert stream.name == "stdout" and stream.text == "one\ntwo\n"
     assert picture.data == {"image/png": "aa"} and picture.metadata == {}
     assert notebooks.clean(cleaned) == cleaned
-    assert len(notebook.cells[1].outputs) == 4  # the one given is left alone
+    assert len(notebook.cells[1].outputs) == 4  # the original is unchanged
 
 
-def test_fresh_outputs_do_not_undo_an_edit_of_the_prose(tmp_path):
+def test_new_outputs_keep_an_edited_text(tmp_path):
     notebook, executed = volatile(), volatile()
     notebook.cells[0].source, notebook.cells[1].outputs = "better prose", []
     executed.cells[1].execution_count = 1
@@ -100,6 +100,6 @@ def test_fresh_outputs_do_not_undo_an_edit_of_the_prose(tmp_path):
         notebooks.refresh(tmp_path / "01_a.ipynb", tmp_path / "b.ipynb")
 
 
-def test_the_contents_name_the_notebooks_that_are_there():
+def test_the_contents_list_all_notebooks_but_the_first():
     listed = re.findall(r"^- \[\w+\]\((.+?)\): \S", notebooks.contents(jobs.NOTEBOOKS), re.M)
     assert listed == [path.name for path in NOTEBOOKS][1:]

@@ -14,7 +14,7 @@ def skeleton(body=""):
     return "before\n{}\n{body}{}\nbetween\n{}\n{body}{}\nafter\n".format(*SUMMARY, *SCALING, body=body)
 
 
-def test_the_tables_of_the_readme_are_those_of_the_committed_summary_and_of_the_model():
+def test_the_tables_of_the_readme_match_the_committed_summary_and_the_model():
     text = readme.README.read_text()
     assert readme.filled(text, RECORDS) == text
 
@@ -26,7 +26,7 @@ def test_the_readme_states_the_constants_behind_the_model():
     assert "2^20 samples at level 0" in plain and scaling.LEVEL0_SAMPLES == 2**20
 
 
-def test_the_tables_go_between_the_markers_and_a_second_time_changes_nothing():
+def test_the_tables_go_between_the_markers_and_filling_twice_changes_nothing():
     once = readme.filled(skeleton("old\n"), RECORDS)
     assert once == readme.filled(once, RECORDS)
     lines = once.splitlines()
@@ -45,4 +45,4 @@ def test_the_command_fills_both_tables(tmp_path, monkeypatch):
     assert readme.main([]) == 0
     assert readme.README.read_text() == readme.filled(skeleton(), RECORDS)
     assert "| 16 to 16 | yes |" in readme.README.read_text()
-    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]  # nothing half-written
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]  # no temporary file is left

@@ -12,7 +12,7 @@ CLAIMS = {claim.claim: claim for claim in summary.CLAIMS}
 
 @pytest.fixture
 def data(tmp_path):
-    """The data of the paper's runs of notebooks 02 and 03, and made-up rates and seconds."""
+    """The committed data of notebooks 02 and 03 at paper size, and made-up rates and seconds."""
     for name in ("deep_hedging.json", "deep_hedging_curves.csv", "theorem.json", "theorem_curves.csv"):
         shutil.copy(summary.DATA / name, tmp_path)
     estimates = {"b": 1.9, "c": 1.0, "d": 1.1, "euler_b": 0.9}
@@ -27,7 +27,7 @@ def verdicts(directory, **options):
     return [record["reproduced"] for record in summary.judge(directory, **options)]
 
 
-def test_a_record_has_the_six_agreed_fields_and_is_plain_json(data):
+def test_a_record_has_six_fields_and_is_plain_json(data):
     records = summary.judge(data)
     assert all(list(record) == ["claim", "paper", "found", "low", "high", "reproduced"] for record in records)
     assert json.loads(summary.to_json(records)) == records
@@ -39,13 +39,13 @@ def test_the_measured_ratios_are_those_that_the_notebook_saved(data):
     for cost in ("span", "work"):
         (record,) = [one for one in summary.judge(data) if one["claim"].startswith(f"{cost} to equal loss, MLMC")]
         saved = [target[f"{cost}_ratio"] for target in targets]
-        # The curves on disk have six digits.
+        # The curves are saved with six digits.
         assert record["found"] == pytest.approx(sum(one["mean"] for one in saved) / len(saved), rel=1e-4)
         assert record["low"] == pytest.approx(min(one["low"] for one in saved), rel=1e-4)
         assert record["high"] == pytest.approx(max(one["high"] for one in saved), rel=1e-4)
 
 
-def test_what_was_not_run_or_failed_is_said_so_and_not_judged(data):
+def test_a_notebook_that_was_not_run_or_failed_is_not_judged(data):
     (data / "assumptions.json").unlink()
     assert verdicts(data) == [None] * 4 + [True] * 6
     assert verdicts(data, failed=["03_deep_hedging"]) == [None] * 4 + [True] + [None] * 3 + [True] * 2
@@ -53,7 +53,7 @@ def test_what_was_not_run_or_failed_is_said_so_and_not_judged(data):
     assert json.loads(summary.to_json(summary.judge(data)))[0]["found"] is None
 
 
-def test_a_run_smaller_than_the_papers_shows_numbers_and_judges_nothing(data):
+def test_a_quick_run_shows_numbers_and_judges_nothing(data):
     for name in ("deep_hedging.json", "assumptions.json", "theorem.json", "wall_clock.json"):
         text = (data / name).read_text()
         (data / name).write_text(text.replace('"profile": "paper"', '"profile": "quick"'))
@@ -81,13 +81,13 @@ def test_a_run_smaller_than_the_papers_shows_numbers_and_judges_nothing(data):
         ),
     ],
 )
-def test_the_rule_of_a_claim_says_yes_and_no(claim, yes, no):
+def test_the_rule_of_a_claim_can_hold_and_fail(claim, yes, no):
     holds = CLAIMS[claim].holds
     kind = Range if claim.startswith(("seconds", "bound")) else Interval
     assert all(holds(kind(*found)) for found in yes) and not any(holds(kind(*found)) for found in no)
 
 
-def test_an_interval_that_is_not_known_reproduces_no_claim_on_an_interval():
+def test_an_unknown_interval_reproduces_no_claim_about_an_interval():
     for claim in ("span to equal loss, MLMC over delayed MLMC", "work to equal loss, MLMC over delayed MLMC"):
         assert not CLAIMS[claim].holds(Interval(20.0, math.nan, math.nan))
 

@@ -32,7 +32,7 @@ def test_steps_needed_is_the_smallest_number_that_suffices(name, max_level, d, t
     assert steps == 1 or after(steps - 1).total > target
 
 
-def test_the_step_size_of_a_guarantee_is_the_largest_that_its_bound_takes():
+def test_the_step_size_of_a_guarantee_is_the_largest_that_its_bound_admits():
     here, plan = problem(3), problem(3).plan(100)
     for name in GUARANTEES:
         size, bounds = guaranteed_step_size(here, name, 100, 50), guarantee(here, name, 100)(50)
@@ -42,13 +42,13 @@ def test_the_step_size_of_a_guarantee_is_the_largest_that_its_bound_takes():
             sharper_bound(here, plan, 50, 1.01 * size) if name == SHARPER else bound(here, name, 100, 50, 1.01 * size)
 
 
-def test_steps_needed_matches_a_search_by_hand():
+def test_steps_needed_matches_a_linear_search():
     after = guarantee(problem(2), "delayed MLMC", 10**6)
-    by_hand = next(steps for steps in range(1, 10**6) if after(steps).total <= 20.0)
-    assert steps_needed(problem(2), "delayed MLMC", 10**6, 20.0) == by_hand > 100
+    searched = next(steps for steps in range(1, 10**6) if after(steps).total <= 20.0)
+    assert steps_needed(problem(2), "delayed MLMC", 10**6, 20.0) == searched > 100
 
 
-def test_too_small_a_batch_is_named_and_what_would_work_does():
+def test_the_error_for_a_small_batch_names_a_size_that_works():
     for name in GUARANTEES:
         with pytest.raises(ValueError, match=r"noise in the bound, .* at N = 100") as caught:
             steps_needed(problem(), name, 100, 1e-3)
@@ -65,13 +65,13 @@ def test_span_is_steps_times_the_counted_mean():
         assert span_needed(here, name, 10**6, 0.1) == pytest.approx(mean * steps_needed(here, name, 10**6, 0.1))
 
 
-def test_by_the_paper_s_bound_delay_pays_only_for_many_levels_and_by_the_sharper_one_at_once():
+def test_delay_pays_for_many_levels_by_the_paper_s_bound_and_from_one_level_by_the_sharper_one():
     trade = trade_map(problem(), [1, 6, 12, 18], [1e-2]).set_index("max_level")
     assert trade.paper[6] < 0.01 and trade.paper[18] > 1 and trade.sharper[1] > 1
     assert trade.paper.is_monotonic_increasing and trade.sharper.is_monotonic_increasing
 
 
-def test_table_1_in_numbers_repeats_the_bounds_and_the_counts():
+def test_table_1_in_numbers_has_the_bounds_and_the_counted_costs():
     here, samples, steps = problem(4), 1000, 160
     table = complexity.table_1(here, samples, steps)
     plan = here.plan(samples)
@@ -84,7 +84,7 @@ def test_table_1_in_numbers_repeats_the_bounds_and_the_counts():
     assert table.work["naive"] == samples * 16 * steps and table.span["naive"] == 16 * steps
 
 
-def test_exponents_that_hold_exactly_are_found():
+def test_exact_exponents_are_found():
     found = complexity.growth(problem(4), 2**16).set_index(["quantity", "against", "method"])
     for method in METHODS:
         for row in (("work", "T"), ("work", "N"), ("span", "T"), ("start", "T"), ("noise", "N")):
@@ -99,7 +99,7 @@ def test_the_table_of_growth_pairs_claims_with_fits():
 
 
 def test_rounding_up_the_samples_makes_mlmc_s_work_grow_with_the_levels():
-    """Table 1 has O(N) for the work of MLMC; at least one path per level is O(N + 2^(c l_max))."""
+    """Table 1 has O(N) for the work of MLMC. With at least one path per level it is O(N + 2^(c l_max))."""
     work = {name: [complexity.work_per_step(problem(l), name, 64) for l in (8, 12)] for name in METHODS}
     assert work["MLMC"][1] > 8 * work["MLMC"][0] and work["delayed MLMC"][1] < 1.2 * work["delayed MLMC"][0]
     fine = {l: complexity.work_per_step(problem(l), "MLMC", 2**30) for l in (8, 12)}

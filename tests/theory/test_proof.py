@@ -41,7 +41,7 @@ def test_lemma_1_is_the_printed_formula():
         assert table["lemma 1"][t] == pytest.approx(first * second)
 
 
-def test_looseness_runs_from_the_truth_to_the_theorem_without_going_down():
+def test_looseness_increases_from_the_exact_value_to_the_theorem():
     problem = Problem(1.0, 1.0, dmlmc.Rates(1.8, 1.0, 1.0), 4, 1.0)
     table = looseness(problem, 1000, 500)
     assert table.value.is_monotonic_increasing

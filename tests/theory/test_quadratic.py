@@ -25,7 +25,7 @@ def problem(max_level=2, d=1.0):
 
 
 def simulated(model, gap, step_size, steps, paths, seed):
-    """SGD as one would write it down, in NumPy: many scalar paths at once."""
+    """Plain SGD in NumPy, many scalar paths at once."""
     random, x = np.random.default_rng(seed), np.full(paths, np.sqrt(2 * gap / model.curvature))
     cache, squares, errors = np.zeros((len(model.periods), paths)), [], []
     for t in range(steps):
@@ -41,7 +41,7 @@ def simulated(model, gap, step_size, steps, paths, seed):
 
 
 def assert_means(samples, expected):
-    """Means over runs, one per step, within standard errors; single precision where all runs agree, as at t = 0."""
+    """The mean over runs is within 6 standard errors at each step, or within 1e-5 where all runs agree, as at t = 0."""
     standard_error = samples.std(axis=1, ddof=1) / np.sqrt(samples.shape[1])
     assert np.all(np.abs(samples.mean(axis=1) - expected) <= 6 * standard_error + 1e-5 * expected)
 
@@ -51,7 +51,7 @@ def assert_means(samples, expected):
     st.lists(st.tuples(st.floats(-0.5, 1), st.floats(0.1, 1), st.integers(1, 5)), min_size=1, max_size=4),
     st.integers(0, 2**32 - 1),
 )
-def test_moments_are_those_of_simulated_paths(levels, seed):
+def test_moments_match_simulated_paths(levels, seed):
     curvatures, variances, periods = zip(*levels, strict=True)
     model = LinearModel((1.0, *curvatures), (0.5, *variances), (1, *periods))
     assume(model.curvature > 0.1)
@@ -62,7 +62,7 @@ def test_moments_are_those_of_simulated_paths(levels, seed):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_moments_are_those_of_the_library_s_estimators(method):
+def test_moments_match_the_library_s_estimators(method):
     estimator, gradient, start, model = quadratic_setup(problem(), method, 4, dimension=2)
     keys = jr.split(jr.key(3), 1000)
     squares, errors = measured_run(estimator, gradient, start, [0.05, 0.2], 12, keys)
@@ -72,7 +72,7 @@ def test_moments_are_those_of_the_library_s_estimators(method):
         assert_means(errors[row].T, expected[1][row])
 
 
-def test_without_delay_the_levels_collapse_to_one():
+def test_without_delay_many_levels_equal_one():
     here = problem(4)
     plan = here.plan(50)
     model = delayed_model(here, plan.without_delay())
@@ -105,13 +105,13 @@ def test_momentum_zero_is_plain_sgd():
 
 
 @pytest.mark.parametrize(("period", "limit"), [(1, 2.0), (5, 0.4), (64, 2 / 64)])
-def test_the_stable_step_of_a_lone_stale_level(period, limit):
+def test_the_stability_limit_of_a_single_stale_level(period, limit):
     assert stability_limit(LinearModel((0.0, 1.0), (1.0, 1.0), (1, period))) == pytest.approx(limit, rel=1e-6)
 
 
 @pytest.mark.parametrize("max_level", [1, 3, 5])
 def test_the_paper_s_periods_cost_no_stability_on_a_quadratic(max_level):
-    """With d = 1 delayed MLMC is stable up to 2 / L, the limit of level 0 alone: further than MLMC itself."""
+    """With d = 1 delayed MLMC is stable up to 2 / L, the limit of level 0 alone. That is more than for MLMC."""
     here = problem(max_level)
     delayed = stability_limit(delayed_model(here, here.plan(10)), points=60)
     plain = stability_limit(delayed_model(here, here.plan(10).without_delay()), points=60)

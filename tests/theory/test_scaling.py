@@ -15,7 +15,7 @@ def paper_plan(max_level=6, level0_samples=512):
 
 
 @pytest.mark.parametrize("max_level", [0, 6, 12])
-def test_with_endless_devices_only_the_spans_are_left(max_level):
+def test_with_very_many_devices_only_the_spans_matter(max_level):
     plan = paper_plan(max_level, 2**16)
     found = predicted_seconds(plan, 2**30, chain_seconds=0.5, path_seconds=1e-6)
     assert found["naive"] == found["MLMC"] == 0.5 * 2**max_level
@@ -24,7 +24,7 @@ def test_with_endless_devices_only_the_spans_are_left(max_level):
         assert found["MLMC"] / found["delayed MLMC"] == pytest.approx(16)
 
 
-def test_on_one_device_with_free_latency_only_the_works_are_left():
+def test_on_one_device_without_latency_only_the_work_matters():
     plan = paper_plan()
     found = predicted_seconds(plan, 1, chain_seconds=1e-9, path_seconds=0.25)
     assert found["naive"] == 0.25 * 148 * 64
@@ -41,7 +41,7 @@ def test_a_share_is_rounded_up_and_every_level_due_is_summed_once():
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 8), st.integers(1, 5000), st.integers(0, 12), st.floats(1e-6, 1.0), st.floats(1e-6, 1.0))
-def test_more_devices_never_hurt_if_sums_are_free_and_delay_never_costs(max_level, samples, power, chain, path):
+def test_without_sums_more_devices_and_delay_never_take_longer(max_level, samples, power, chain, path):
     plan, times = paper_plan(max_level, samples), {"chain_seconds": chain, "path_seconds": path}
     few, many = (predicted_seconds(plan, 2**power * factor, **times) for factor in (1, 2))
     for method in few:
@@ -50,7 +50,7 @@ def test_more_devices_never_hurt_if_sums_are_free_and_delay_never_costs(max_leve
 
 
 def test_levels_in_turn_take_less_than_three_times_as_long():
-    """The remark of the module, by counting: one level after another, each its own longer of chain and load."""
+    """The last paragraph of the module docstring: each level in turn takes the longer of its chain and its load."""
     for devices in (1, 64, 4096):
         plan = paper_plan(8, 2**20)
         chain, path = 1e-3, 1e-6
@@ -62,13 +62,13 @@ def test_levels_in_turn_take_less_than_three_times_as_long():
         assert 1 <= in_turn / side_by_side < 3
 
 
-def test_periods_that_never_meet_are_averaged_over_finitely_many_steps():
+def test_periods_with_a_very_long_cycle_are_averaged_over_part_of_it():
     plan = dmlmc.plan(dmlmc.Rates(1.8, 1.0, 1.0), 6, samples=[1] * 7, periods=[1, 3, 7, 11, 17, 31, 61])
     found = predicted_seconds(plan, 1, chain_seconds=1.0, path_seconds=1e-9)["delayed MLMC"]
     assert math.lcm(*plan.periods) > 2**16 and found == pytest.approx(plan.mean_span(), rel=1e-2)
 
 
-def test_the_table_has_a_row_per_level_and_method_with_the_seconds_of_each_number_of_devices():
+def test_the_table_has_a_row_per_level_and_method_and_a_column_per_number_of_devices():
     head, *rows = scaling.scaling_rows()
     assert head[:3] == ("finest level", "method", "1 device") and head[-1] == "4096 devices"
     assert [row[:2] for row in rows] == [(str(level), method) for level in scaling.MAX_LEVELS for method in METHODS]

@@ -44,7 +44,7 @@ def test_the_safe_step_size_is_the_root_of_its_condition(problem):
 def test_the_sharper_bound_holds_for_signed_quadratics_and_any_periods(problem, signs, periods, steps, share):
     levels = problem.max_level + 1
     plan = dmlmc.plan(problem.rates, problem.max_level, samples=20, periods=periods[:levels])
-    # A signed curvature per level is all Assumption 3 asks for; F has to be bounded from below.
+    # Assumption 3 allows any sign of a level's curvature, but F must be bounded from below.
     curvatures = [s * problem.L * 2 ** (-problem.rates.d * l) for l, s in enumerate(signs[:levels])]
     assume(sum(curvatures) > 1e-3 * problem.L)
     variances = [problem.M * 2 ** (-problem.rates.b * l) / n for l, n in enumerate(plan.samples)]
@@ -62,8 +62,8 @@ def test_the_bound_is_twice_the_start_s_share_and_twice_the_variance(problem, st
     assert found.noise == pytest.approx(2 * problem.M * plan.variance())
 
 
-def test_steps_far_above_the_safe_one_break_the_bound():
-    # So that the tests above can fail: all curvature at the finest level, and a step a small multiple of the safe one.
+def test_a_step_size_far_above_the_safe_one_violates_the_bound():
+    # Shows that the tests above can fail: all curvature is at the finest level, the step size is 6 times the safe one.
     problem = paper_problem(max_level=3)
     plan = dmlmc.plan(problem.rates, 3, samples=10**9, periods=(1, 8, 64, 512))
     model = LinearModel((0.0, 0.0, 0.0, 1 / 8), (1e-9,) * 4, plan.periods)

@@ -24,7 +24,7 @@ def paper_problem(**changes):
 
 
 def solved_recursion(C1, C2, noise, gradients):
-    """The largest errors that the lemma's recursion allows: every inequality taken as an equality."""
+    """The largest errors that the lemma's recursion allows: every inequality is an equality."""
     errors = [noise]  # at t = 0 every level is fresh
     for t in range(1, len(gradients)):
         kernel = 1 / (t - np.arange(t))
@@ -38,12 +38,12 @@ def lemma_claim(K1, K2, noise, gradients):
 
 
 def keeps_induction_on_k1(K1, C1, C2, steps):
-    """The inequality that carries the lemma's induction on K1."""
+    """The induction step of the lemma for K1."""
     return C1 + C2 * K1 * math.log(2 * steps + 1) <= K1 * (1 + 1e-12)
 
 
 def keeps_induction(K2, C2, steps):
-    """The inequality that carries the lemma's induction on K2."""
+    """The induction step of the lemma for K2."""
     return C2 * (1 + 2 * K2 * math.log(2 * steps - 1)) <= K2 * (1 + 1e-12)
 
 
@@ -63,11 +63,11 @@ def test_k1_and_k2_are_the_smallest_that_keep_the_induction(problem, steps, fact
     C1, C2, K1, K2 = lemma_constants(problem, beta, steps)
     assert keeps_induction_on_k1(K1, C1, C2, steps) and not keeps_induction_on_k1(K1 * (1 - 1e-6), C1, C2, steps)
     assert keeps_induction(K2, C2, steps) and not keeps_induction(K2 * (1 - 1e-6), C2, steps)
-    without_the_2 = C2 / (1 - C2 * math.log(2 * steps - 1))  # the denominator the remark after the lemma bounds
+    without_the_2 = C2 / (1 - C2 * math.log(2 * steps - 1))  # the remark after the lemma bounds this denominator
     assert not keeps_induction(without_the_2, C2, steps)
-    printed = C1 / (1 - C2 * math.log(2 * steps - 1))  # the second printed form: large enough, but far too large,
-    assert keeps_induction(printed, C2, steps)  # since beta is gone
-    assert printed > 4 * beta * (problem.max_level + 1) * problem.smoothness_sum  # what the theorem needs of it
+    printed = C1 / (1 - C2 * math.log(2 * steps - 1))  # the second printed form, without beta: large enough,
+    assert keeps_induction(printed, C2, steps)
+    assert printed > 4 * beta * (problem.max_level + 1) * problem.smoothness_sum  # but larger than the theorem needs
 
 
 def test_the_remark_s_k2_at_most_2_c2_fails_under_the_lemma_s_beta_only():
@@ -83,7 +83,7 @@ def test_what_the_theorem_uses_of_the_remark_holds_for_every_admissible_beta(pro
         constants = lemma_constants(problem, beta, steps)
         levels, K1, K2 = problem.max_level + 1, constants.K1, constants.K2
         assert 4 * levels >= K1 and 4 * beta * levels * problem.smoothness_sum >= K2
-    assert 2 * constants.C2 >= K2  # with the theorem's beta also the remark's own form
+    assert 2 * constants.C2 >= K2  # with the theorem's beta the remark's form holds too
 
 
 def test_sums_of_the_lemma_against_their_logarithms():
@@ -100,10 +100,10 @@ def test_sums_of_the_lemma_against_their_logarithms():
 def test_the_first_member_of_the_step_size_s_minimum_is_never_active(problem, steps):
     assert largest_beta(problem, steps) / problem.L < 1 / (8 * problem.L_prime)
     assert theorem_step_size(problem, "delayed MLMC", steps) == largest_beta(problem, steps) / problem.L
-    assert largest_beta(problem, steps, factor=4) < 1 / 2  # also for T = 1, without the paper's footnote
+    assert largest_beta(problem, steps, factor=4) < 1 / 2  # for T = 1 too, without the paper's footnote
 
 
-def test_the_number_of_the_paper_s_own_setting():
+def test_beta_at_the_paper_s_setting():
     assert 1 / largest_beta(paper_problem(), 4000) == pytest.approx(12 * 7 * 2 * math.log(8001), rel=1e-12)
 
 
@@ -132,7 +132,7 @@ def test_the_naive_variance_is_bounded_in_the_number_of_levels_and_the_printed_o
 
 
 @given(problems, step_counts, st.floats(0.05, 1.0))
-def test_bounds_are_those_of_the_theorems(problem, steps, share):
+def test_bounds_match_the_theorems(problem, steps, share):
     L_prime = problem.L / (1 - 2**-problem.rates.d)
     for method in METHODS:
         a = share * theorem_step_size(problem, method, steps)

@@ -1,1 +1,1 @@
-"""Figures: tables in, matplotlib figures out. ``style`` is shared; every other file draws for one notebook."""
+"""Matplotlib figures from tables: one file per notebook, and the shared ``style``, ``widgets``, ``learning_curves``."""

@@ -1,4 +1,4 @@
-"""Figures of the assumptions: decay over levels, fitted exponents, checks, and solvers side by side."""
+"""Figures for the assumptions: decay over levels, fitted exponents, checks, and a comparison of solvers."""
 
 import numpy as np
 import pandas as pd
@@ -11,9 +11,9 @@ from dmlmc.experiments.plots.style import PALETTE, finished, panels
 def assumption_decay(tables: pd.DataFrame, b: float, d: float) -> Figure:
     """Figure 1: second moment (left) and pathwise smoothness (right) of the coupled gradient, per level.
 
-    ``tables`` holds the tables of several measurements, told apart by a column ``point``: a thin line each. The thick
-    line and the band are mean and standard deviation over points of the *logarithm*: the first points of a run can be
-    larger than the last ones by orders of magnitude. The broken lines fall like ``2^(-b l)`` and ``2^(-d l)``.
+    ``tables`` concatenates several measurements, labelled by the column ``point``; each is a thin line. The thick line
+    and the band are mean and standard deviation of the *logarithm* over points, because the first points of a run can
+    be orders of magnitude larger than the last. The dashed lines fall like ``2^(-b l)`` and ``2^(-d l)``.
     """
     figure, axes = panels(2, (9.6, 3.8))
     labels = {"second_moment": r"second moment of $\nabla D_l$", "smoothness": r"pathwise smoothness of $\nabla D_l$"}
@@ -36,7 +36,7 @@ def assumption_decay(tables: pd.DataFrame, b: float, d: float) -> Figure:
 
 
 def _points(tables: pd.DataFrame):
-    """The rows of each point with its colour, from dark (early) to light (late)."""
+    """The colour and the rows of each point, from dark (early) to light (late)."""
     colours = sns.color_palette("viridis", tables.point.nunique())
     return zip(colours, tables.groupby("point", sort=False), strict=True)
 
@@ -44,8 +44,8 @@ def _points(tables: pd.DataFrame):
 def fitted_exponents(fits: pd.DataFrame, paper: dict[str, float]) -> Figure:
     """Fitted exponents with intervals along the optimisation; the columns are ``step, rate, estimate, low, high``.
 
-    The first steps lie close together, so points are evenly spaced and labelled by their step. The axis follows the
-    estimates: an interval that says nothing runs off it.
+    The first steps are close together, so points are evenly spaced and labelled by their step. The axis limits follow
+    the estimates, so very wide intervals are cut off.
     """
     steps = sorted(fits.step.unique())
     figure, (axis,) = panels(1, (5.6, 3.4))
@@ -61,7 +61,7 @@ def fitted_exponents(fits: pd.DataFrame, paper: dict[str, float]) -> Figure:
 
 
 def level_checks(tables: pd.DataFrame, *, heavy: float) -> Figure:
-    """Kurtosis and telescoping check per level and point, and smoothness of the mean beside its noise floor."""
+    """Kurtosis and telescoping check per level and point, and smoothness of the mean with its noise floor."""
     figure, axes = panels(3, (11.4, 3.5))
     limits = [("kurtosis", heavy, "warning"), ("consistency", 3.0, "three standard errors")]
     for axis, (name, limit, label) in zip(axes, limits, strict=False):
@@ -84,7 +84,7 @@ def level_checks(tables: pd.DataFrame, *, heavy: float) -> Figure:
 
 
 def solver_decay(tables: pd.DataFrame, rates: dict[str, str]) -> Figure:
-    """Variance of the coupled gradient per level for several solvers, a column ``solver``; ``rates`` label them."""
+    """Variance of the coupled gradient per level, a line per value of ``solver``; ``rates`` are for the labels."""
     figure, (axis,) = panels(1, (5.0, 3.6))
     for colour, marker, (solver, rows) in zip(PALETTE, "os^", tables.groupby("solver", sort=False), strict=False):
         shown = rows[rows.level >= 1]

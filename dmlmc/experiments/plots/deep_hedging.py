@@ -9,15 +9,15 @@ from dmlmc.experiments.plots.style import COLOURS, STYLES, WIDTHS, finished, pan
 
 
 def figure_2(record: pd.DataFrame, *, floor: float | None = None) -> Figure:
-    """Figure 2 of the paper, loss against work and against span, with a third panel against iterations."""
+    """Figure 2 of the paper: loss against work and span, with a third panel against iterations."""
     return learning_curves(record, ["work", "span", "step"], floor=floor)
 
 
 def hedge_ratios(curves: pd.DataFrame, living: pd.DataFrame) -> Figure:
-    """Learned hedge ratios beside the Black-Scholes delta, a panel per time.
+    """Learned hedge ratios and the Black-Scholes delta, one panel per time.
 
-    ``curves`` has the columns ``t, s, source, seed, ratio``; ``living`` has ``t, low, high``, the prices between which
-    nine paths in ten are at that time, shaded.
+    ``curves`` has the columns ``t, s, source, seed, ratio``; ``living`` has ``t, low, high``. Nine paths in ten are
+    between the prices ``low`` and ``high`` at time ``t``; this range is shaded.
     """
     times = sorted(curves.t.unique())
     figure, axes = panels(len(times), (3.8 * len(times), 3.4), sharey=True)
@@ -38,7 +38,7 @@ def hedge_ratios(curves: pd.DataFrame, living: pd.DataFrame) -> Figure:
 
 
 def option_prices(prices: pd.DataFrame, marks: dict[str, float]) -> Figure:
-    """The learned p0 of every seed, by method, with reference values drawn as lines."""
+    """The learned p0 of every seed, by method, with vertical lines at the reference values ``marks``."""
     figure, (axis,) = panels(1, (5.6, 2.6))
     sns.stripplot(
         prices,

@@ -1,4 +1,4 @@
-"""Loss against work, span, steps or seconds: the figure that several notebooks draw."""
+"""Loss against work, span, steps or seconds, for several notebooks."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ from dmlmc.experiments.plots.style import AXES, COLOURS, STYLES, WIDTHS, finishe
 
 
 def learning_curves(record: pd.DataFrame, costs: Sequence[str], *, floor: float | None = None) -> Figure:
-    """Loss against each of ``costs``, a panel each: mean and standard deviation over seeds, log scales.
+    """Loss against each of ``costs``, one panel each: mean and standard deviation over seeds, log scales.
 
-    ``floor``, the loss that cannot be expected to be beaten by much, is told in the legend: it may lie decades below.
+    ``floor``, a loss that no method should get far below, is in the legend title: it may be decades below the curves.
     """
     figure, axes = panels(len(costs), (4.2 * len(costs), 3.6), sharey=True)
     for axis, cost in zip(axes, costs, strict=True):

@@ -1,4 +1,4 @@
-"""A picture of a plan, with sliders: who computes when, samples per level, and the speed-ups in work and span."""
+"""A picture of a plan, with sliders: refreshes, samples per level, and the speed-ups in work and span."""
 
 import warnings
 from collections.abc import Sequence
@@ -26,18 +26,18 @@ REUSED = "0.9"
 def plan_picture(b: float = 1.8, c: float = 1.0, d: float = 1.0, max_level: int = 6, samples: float = 823) -> Figure:
     """Draw the plan for the rates b, c, d, the finest level and the effective batch size N.
 
-    The defaults are the paper's experiment: N = 823 gives its sample counts to within one. The figure belongs to nobody
-    (pyplot does not keep it), so that drawing hundreds of them while a slider is dragged leaks nothing.
+    The defaults are the paper's experiment: N = 823 gives its sample counts to within one. pyplot does not manage the
+    figure, so redrawing while a slider is dragged does not leak memory.
 
     >>> [axis.get_title(loc="left").split(",")[0].split(" (")[0] for axis in plan_picture(max_level=2).axes]
     ['Who computes when', 'Samples per level', 'Work per step', 'Span per step']
     """
     max_level = integer("plan_picture: max_level", max_level, minimum=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # b <= c is a place to explore; the title says what it means
+        warnings.simplefilter("ignore")  # the warning that b <= c: the sliders allow it
         delayed = plan(Rates(b, c, d), max_level, samples=samples)
     figure = Figure(figsize=(10, 5.6))
-    # Placed by hand: matplotlib's own layout engines take longer than the whole drawing, and sliders should feel alive.
+    # Fixed positions: matplotlib's layout engines take longer than the drawing itself, too slow for sliders.
     _raster(figure.add_axes((0.11, 0.54, 0.87, 0.39)), delayed)
     _samples(figure.add_axes((0.06, 0.1, 0.25, 0.28)), delayed)
     undelayed, top = delayed.without_delay(), level_cost(max_level, c)
@@ -72,7 +72,7 @@ def _samples(axis: Axes, delayed: Plan) -> None:
 
 
 def _costs(axis: Axes, title: str, costs: list[float], names: Sequence[str] = ()) -> None:
-    """A bar per method, and how many times cheaper than the one above it each one is."""
+    """A bar per method, and how many times cheaper it is than the one above."""
     low = min(1.0, *costs) / 2
     axis.barh(range(len(costs)), costs, color=[COLOURS[name] for name in METHODS])
     for row, cost in enumerate(costs):
@@ -94,7 +94,7 @@ def _finish(axis: Axes, title: str) -> None:
 
 
 def coupled_paths(steps: int = 80, seed: int = 3) -> Figure:
-    """Geometric Brownian motion on a grid and on the one half as fine: with the same noise, and each with its own."""
+    """Geometric Brownian motion on a grid and on one with half the steps, with the same and with different noise."""
     keys = jr.split(jr.key(seed))
     fine, other = (increments(key, steps, 1.0, 1) for key in keys)
     panels = {"coupled: the same noise on both grids": coarsen(fine), "not coupled: each its own": coarsen(other)}
@@ -113,8 +113,8 @@ def coupled_paths(steps: int = 80, seed: int = 3) -> Figure:
 
 
 def plan_explorer(**start: Any) -> Any:
-    """The picture of ``plan_picture`` under a slider for each of its arguments; ``start`` sets where they begin."""
-    import ipywidgets  # of the dev extra: only a notebook can show it
+    """``plan_picture`` with a slider for each argument; ``start`` sets their initial values."""
+    import ipywidgets  # in the extra "paper"; only notebooks need it
 
     ranges = {
         "b": ipywidgets.FloatSlider(1.8, min=0.2, max=4.0, step=0.1, description="b"),

@@ -1,4 +1,4 @@
-"""What all figures share: one colour and one line style per method, how a figure begins, ends and is saved."""
+"""Shared by all figures: one colour and line style per method, and how to create, finish and save a figure."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from dmlmc.schedule import DELAYED, MLMC, NAIVE
 PALETTE = sns.color_palette("colorblind")
 COLOURS = {NAIVE: PALETTE[7], MLMC: PALETTE[1], DELAYED: PALETTE[0]}
 STYLES = {NAIVE: ":", MLMC: "--", DELAYED: "-"}
-WIDTHS = {NAIVE: 3.0, MLMC: 2.2, DELAYED: 1.4}  # curves that lie on each other can still be told apart
+WIDTHS = {NAIVE: 3.0, MLMC: 2.2, DELAYED: 1.4}  # so that overlapping curves are all visible
 AXES = {
     "work": "cumulative work [level-0 paths]",
     "span": "cumulative span [level-0 paths]",
@@ -23,19 +23,19 @@ AXES = {
 
 
 def panels(count: int, size: tuple[float, float], *, grid: str = "whitegrid", **options: Any) -> tuple[Figure, Any]:
-    """A figure of a size in inches and its axes, one panel beside the other; ``options`` go to ``plt.subplots``."""
+    """A figure (size in inches) and its axes, panels in one row; ``options`` go to ``plt.subplots``."""
     with sns.axes_style(grid):
         figure, axes = plt.subplots(1, count, figsize=size, squeeze=False, **options)
     return figure, axes[0]
 
 
 def finished(figure: Figure) -> Figure:
-    """The figure with its panels spread so that no label is cut off."""
+    """The figure, laid out so that no label is cut off."""
     figure.tight_layout()
     return figure
 
 
-def save_figure(figure: Figure, directory: Any, name: str) -> None:
+def save_figure(figure: Figure, directory: str | Path, name: str) -> None:
     """Write ``name.pdf`` and ``name.png`` to a directory."""
     for kind, options in (("pdf", {"metadata": {"CreationDate": None}}), ("png", {"dpi": 150})):
         with whole(Path(directory) / f"{name}.{kind}") as temporary:

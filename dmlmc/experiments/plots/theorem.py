@@ -1,4 +1,4 @@
-"""Figures about the theorem: tidy tables in, Figures out; and the sliders over its bounds."""
+"""Figures about the theorem from tidy tables, and its bounds with sliders."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -23,9 +24,9 @@ MARKERS = dict(zip(GUARANTEES, "sovD", strict=True))
 
 
 def bounds_against_truth(check: pd.DataFrame, runs: pd.DataFrame) -> Figure:
-    """Bound against the true average, one point per setting: on or above the diagonal the bound holds.
+    """Bound against the true average, one point per setting; the bound holds on or above the diagonal.
 
-    ``check`` has the columns ``guarantee, exact, bound``; ``runs`` has ``measured`` and ``error`` too, drawn with bars.
+    ``check`` has the columns ``guarantee, exact, bound``; ``runs`` also has ``measured`` and ``error``, for error bars.
     """
     figure, (axis,) = panels(1, (5.2, 4.4))
     both = pd.concat([check.exact, runs.measured])
@@ -50,10 +51,10 @@ def bounds_against_truth(check: pd.DataFrame, runs: pd.DataFrame) -> Figure:
     return finished(figure)
 
 
-def error_along_run(bounds: pd.DataFrame, measured: np.ndarray) -> Figure:
-    """The error of the delayed gradient along a run beneath what each lemma says of it, from ``proof.error_bounds``.
+def error_along_run(bounds: pd.DataFrame, measured: Float[np.ndarray, "seeds steps"]) -> Figure:
+    """The error of the delayed gradient along a run and its bound by each lemma, from ``proof.error_bounds``.
 
-    ``measured`` holds squared errors of runs, shape (seeds, steps): their means are dots, with two standard errors.
+    ``measured`` has the squared errors of runs: the dots are their means, with bars of two standard errors.
     """
     figure, (axis,) = panels(1, (5.6, 4.0))
     names = {"remark": "remark", "lemma 2": "Bounded Bias 2", "kernel": "kernel 1/(t-s)", "lemma 1": "Bounded Bias 1"}
@@ -71,7 +72,7 @@ def error_along_run(bounds: pd.DataFrame, measured: np.ndarray) -> Figure:
 
 
 def proof_steps(table: pd.DataFrame) -> Figure:
-    """What each step of the proof makes of the average, as bars, from ``proof.looseness``."""
+    """Bars of the bound on the average after each step of the proof, from ``proof.looseness``."""
     figure, (axis,) = panels(1, (6.4, 3.0))
     axis.barh(table["step of the proof"], table.value, color=PALETTE[0])
     for row, (value, factor) in enumerate(zip(table.value, table.factor, strict=True)):
@@ -87,7 +88,7 @@ def proof_steps(table: pd.DataFrame) -> Figure:
 
 
 def trade(maps: dict[str, pd.DataFrame]) -> Figure:
-    """Heat maps of the span of MLMC over that of delayed MLMC; the title of each is its key, its column ``ratio``."""
+    """Heat maps of the column ``ratio``, span of MLMC over span of delayed MLMC; the titles are the keys."""
     widths = [frame.max_level.nunique() for frame in maps.values()]
     figure, axes = panels(len(maps), (0.55 * sum(widths) + 1.0, 2.8), grid="white", width_ratios=widths)
     limit = max(np.nanmax(np.abs(np.log2(frame.ratio))) for frame in maps.values())
@@ -107,10 +108,10 @@ def trade(maps: dict[str, pd.DataFrame]) -> Figure:
 
 
 def stability(maps: dict[str, pd.DataFrame], lines: pd.DataFrame, runs: dict[str, pd.DataFrame]) -> Figure:
-    """Growth per step over the exponent d' of the periods and the step size; a panel per key of ``maps``.
+    """Where growth per step is at least 1, over the exponent d' of the periods and the step size; a panel per map.
 
     ``maps`` has the columns ``exponent, step_size, growth``; ``lines`` has ``exponent`` and one column per line;
-    ``runs``, by panel, has ``exponent, step_size, unstable`` of actual runs.
+    ``runs``, keyed by panel, has the columns ``exponent, step_size, unstable``.
     """
     figure, axes = panels(len(maps), (4.6 * len(maps), 3.8), grid="ticks", sharey=True)
     for axis, (title, frame) in zip(axes, maps.items(), strict=True):
@@ -138,10 +139,10 @@ def stability(maps: dict[str, pd.DataFrame], lines: pd.DataFrame, runs: dict[str
 
 
 def step_sizes(experiment: pd.DataFrame, marks: dict[str, tuple[float, float]]) -> Figure:
-    """Loss after some steps against the step size, and ranges of step sizes to compare with.
+    """Loss after some steps against the step size, with shaded ranges of step sizes to compare.
 
-    ``experiment`` has ``step_size, loss``; a loss that is not finite is drawn as a cross at the top. ``marks`` maps the
-    label of a range to its two ends, which may be equal.
+    ``experiment`` has ``step_size, loss``; a loss that is not finite is a cross at the top. ``marks`` maps the label of
+    a range to its two ends, which may be equal.
     """
     figure, (axis,) = panels(1, (6.4, 3.8))
     finite = experiment[np.isfinite(experiment.loss)]
@@ -158,7 +159,7 @@ def step_sizes(experiment: pd.DataFrame, marks: dict[str, tuple[float, float]]) 
 
 
 def bounds_picture(max_level: int = 6, log2_steps: int = 12, log2_samples: int = 16, d: float = 1.0) -> Figure:
-    """The bounds of all guarantees against steps and against span, for L = M = gap = 1, b = 1.8, c = 1.
+    """The bounds of all guarantees against steps and span, for L = M = gap = 1, b = 1.8, c = 1.
 
     The vertical line marks ``2^log2_steps`` steps in the left panel.
 
@@ -184,8 +185,8 @@ def bounds_picture(max_level: int = 6, log2_steps: int = 12, log2_samples: int =
 
 
 def bounds_explorer() -> Any:
-    """The picture of ``bounds_picture`` under sliders for l_max, log2 T, log2 N and d."""
-    import ipywidgets  # of the dev extra: only a notebook can show it
+    """``bounds_picture`` with sliders for l_max, log2 T, log2 N and d."""
+    import ipywidgets  # in the extra "paper"; only notebooks need it
 
     ranges = {
         "max_level": ipywidgets.IntSlider(6, 0, 14, description="l_max"),

@@ -1,4 +1,4 @@
-"""Figures of the notebook on wall-clock time: seconds of a step, of paths side by side, of gradients."""
+"""Figures on wall-clock time: seconds per step, against the number of paths, and of gradients."""
 
 import pandas as pd
 import seaborn as sns
@@ -9,9 +9,9 @@ from dmlmc.schedule import DELAYED, MLMC, NAIVE
 
 
 def step_times(tables: dict[str, pd.DataFrame]) -> Figure:
-    """Seconds of an SGD step against the finest level, a panel per regime: measured (dots) and by the spans (lines).
+    """Seconds per SGD step against the finest level, a panel per regime: measured (dots), predicted by span (lines).
 
-    The tables are those of ``dmlmc.calibration.timing.method_seconds``, for several levels one below the other.
+    Each table concatenates those of ``dmlmc.calibration.timing.method_seconds`` for several levels.
     """
     figure, axes = panels(len(tables), (4.4 * len(tables), 3.8))
     for axis, (title, table) in zip(axes, tables.items(), strict=True):
@@ -29,7 +29,7 @@ def step_times(tables: dict[str, pd.DataFrame]) -> Figure:
 
 
 def path_times(chain: pd.DataFrame) -> Figure:
-    """Seconds of an SGD step against paths side by side: columns ``paths, seconds, fastest, slowest``."""
+    """Seconds per SGD step against the number of parallel paths: columns ``paths, seconds, fastest, slowest``."""
     figure, (axis,) = panels(1, (5.0, 3.6))
     axis.fill_between(chain.paths, chain.fastest, chain.slowest, color=COLOURS[NAIVE], alpha=0.3)
     axis.plot(chain.paths, chain.seconds, "s-", color=COLOURS[NAIVE], label="measured, and its range")
@@ -44,9 +44,9 @@ def path_times(chain: pd.DataFrame) -> Figure:
 
 
 def gradient_ratios(tables: dict[str, pd.DataFrame]) -> Figure:
-    """How many times as long as ours other ways to write a gradient take, a panel for each of ours.
+    """Seconds of other implementations of a gradient over dmlmc's, a panel per implementation of dmlmc's.
 
-    Each table has the columns ``gradient, way, ratio``; the line at 1 is ours.
+    Each table has the columns ``gradient, way, ratio``; the line at 1 is dmlmc.
     """
     figure, axes = panels(len(tables), (5.4 * len(tables), 3.6), sharey=True)
     for axis, (title, ratios) in zip(axes, tables.items(), strict=True):

@@ -1,4 +1,4 @@
-"""Figures that follow sliders in a notebook, and are still pictures where there are none."""
+"""Figures that sliders redraw in a notebook, with a still image where widgets do not work."""
 
 import base64
 import io
@@ -17,12 +17,12 @@ def png(figure: Figure) -> bytes:
 
 
 def picture_under_sliders(draw: Callable[..., Figure], sliders: dict[str, Any]) -> Any:
-    """The picture that ``draw`` makes of the sliders' values, drawn again when one of them moves.
+    """The figure that ``draw`` returns for the sliders' values, redrawn when one of them moves.
 
-    Where widgets cannot live, as in an executed copy or on a web page, the same output shows as the picture alone. The
-    picture is an image widget: output widgets, as of ``ipywidgets.interact``, can hang a headless run.
+    Where widgets do not work, as in an executed copy or on a web page, the output is a still image. The figure is an
+    image widget, because the output widgets of ``ipywidgets.interact`` can hang a headless run.
     """
-    import ipywidgets  # of the dev extra: only a notebook can show it
+    import ipywidgets  # in the extra "paper"; only notebooks need it
 
     class Explorer(ipywidgets.VBox):
         def _repr_mimebundle_(self, **kwargs):

@@ -1,10 +1,10 @@
-"""Figures of a fitted neural SDE, and of what learning rates, momentum and stale gradients do to each other."""
+"""Figures of a fitted neural SDE, and of how learning rates, momentum and stale gradients interact."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from scipy import stats
@@ -14,7 +14,7 @@ from dmlmc.schedule import DELAYED, MLMC, NAIVE
 
 
 def delayed(factor: int) -> str:
-    """The name of delayed MLMC with periods this many times longer.
+    """The name of delayed MLMC with its periods multiplied by ``factor``.
 
     >>> delayed(1), delayed(4)
     ('delayed MLMC', 'delayed MLMC, periods x 4')
@@ -27,10 +27,12 @@ _STYLES = {**STYLES, delayed(4): "-.", delayed(16): "-."}
 _MARKERS = {NAIVE: "s", MLMC: "o", DELAYED: "D", delayed(4): "^", delayed(16): "v"}
 
 
-def marginal_densities(states: Mapping[str, Any], times: Sequence[float]) -> Figure:
-    """A panel per time with smoothed densities: ``states`` maps a name to an array of shape (times, paths).
+def marginal_densities(
+    states: Mapping[str, Float[Array, "times _"] | Float[np.ndarray, "times _"]], times: Sequence[float]
+) -> Figure:
+    """Smoothed densities of the states of paths by name, one panel per time.
 
-    The name "data" is drawn as a grey area, "before training" thin and dotted, a method in its own colour.
+    "data" is a grey area, a method has its own colour, and any other name is a dotted black line.
     """
     figure, axes = panels(len(times), (3.6 * len(times), 3.2), sharey=True)
     grid = np.linspace(-2.5, 2.5, 200)
@@ -48,10 +50,10 @@ def marginal_densities(states: Mapping[str, Any], times: Sequence[float]) -> Fig
 
 
 def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None, *, start: float) -> Figure:
-    """The loss after training against the learning rate, a panel per optimiser, of ``sweeps.after_training``.
+    """The loss after training against the learning rate, a panel per optimiser, from ``sweeps.after_training``.
 
-    Bars are intervals. A run that diverged, or ended above twice the loss it had at the ``start``, is drawn at the
-    upper rim with a cross. ``marks`` are learning rates to draw as vertical lines.
+    Bars are intervals. A run that diverged, or ended at twice the loss ``start`` before training or more, is a cross at
+    the top. ``marks`` are learning rates shown as vertical lines.
     """
     optimisers = table.optimiser.unique()
     figure, axes = panels(len(optimisers), (max(4.8, 3.6 * len(optimisers)), 3.5), sharey=True)
@@ -60,7 +62,7 @@ def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None
         here = table[table.optimiser == optimiser]
         for place, method in enumerate(methods):
             rows = here[here.method == method]
-            shift = 1.04 ** (place - (len(methods) - 1) / 2)  # markers that would hide each other stand side by side
+            shift = 1.04 ** (place - (len(methods) - 1) / 2)  # so that markers do not hide each other
             rates, shown = rows.learning_rate * shift, np.minimum(rows.loss, rim)
             bars = np.nan_to_num([shown - np.maximum(rows.low, shown / 10), np.minimum(rows.high, rim) - shown])
             look = {"color": _COLOURS[method], "linestyle": _STYLES[method], "label": method}
@@ -81,9 +83,9 @@ def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None
 
 
 def momentum_limits(limits: Mapping[float, pd.DataFrame], runs: Mapping[float, pd.DataFrame]) -> Figure:
-    """The largest stable learning rate against momentum, a line per refresh period, and runs, stable or not.
+    """The largest stable learning rate against momentum, a line per refresh period, with stable and unstable runs.
 
-    A panel per curvature of the fresh level, beside a stale one of curvature 1, with the tables of
+    One panel per curvature of the fresh level; the stale level has curvature 1. The tables are from
     ``dmlmc.experiments.stability.momentum_limits_table`` and ``dmlmc.experiments.stability.runs_near_limits``.
     """
     figure, axes = panels(len(limits), (4.4 * len(limits), 3.8), sharey=True)

@@ -25,7 +25,7 @@ def test_figure_1_shows_the_mean_of_the_logarithms_and_the_slopes():
         np.testing.assert_allclose(np.diff(np.log2(slope.get_ydata())), -rate)
 
 
-def test_fitted_exponents_are_drawn_with_their_intervals():
+def test_fitted_exponents_have_error_bars():
     fits = pd.DataFrame({"step": [0, 9, 0, 9], "rate": ["b", "b", "d", "d"], "estimate": [2.0, 1.8, 1.0, 0.9]})
     figure = assumptions.fitted_exponents(
         fits.assign(low=fits.estimate - 0.1, high=fits.estimate + 0.2), {"b": 1.8, "d": 1}
@@ -36,15 +36,15 @@ def test_fitted_exponents_are_drawn_with_their_intervals():
     assert [label.get_text() for label in axis.get_xticklabels()] == ["0", "9"]
 
 
-def test_checks_are_drawn_for_every_point_with_their_limits():
+def test_level_checks_show_every_point_and_the_limits():
     figure = assumptions.level_checks(level_tables(), heavy=100.0)
     kurtosis, consistency, smoothness = figure.axes
     assert [line.get_label() for line in kurtosis.lines] == ["step 0", "step 10", "warning"]
     assert consistency.lines[-1].get_ydata()[0] == 3.0
-    assert len(smoothness.lines[1].get_xdata()) == 3  # what came out at zero is left out
+    assert len(smoothness.lines[1].get_xdata()) == 3  # zeros are left out
 
 
-def test_solvers_are_told_apart_by_their_rate():
+def test_solver_labels_include_the_rate():
     tables = pd.concat([level_tables()[:4].assign(solver=solver) for solver in ("Milstein", "Euler")])
     figure = assumptions.solver_decay(tables, {"Milstein": "2.0", "Euler": "1.0"})
     texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]

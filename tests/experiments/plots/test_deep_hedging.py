@@ -3,7 +3,7 @@ import pandas as pd
 from dmlmc.experiments.plots import deep_hedging
 
 
-def test_hedge_ratios_shade_where_paths_live():
+def test_hedge_ratios_shade_the_range_of_prices():
     curves = pd.DataFrame({"t": 0.5, "s": [1.0, 2.0], "source": "MLMC", "seed": 0, "ratio": [0.2, 0.4]})
     figure = deep_hedging.hedge_ratios(curves, pd.DataFrame({"t": [0.5], "low": [1.2], "high": [1.7]}))
     (axis,) = figure.axes

@@ -10,15 +10,16 @@ def record():
     steps = np.arange(0, 50, 10)
     rows = [
         pd.DataFrame(
-            {"method": m, "seed": s, "step": steps, "work": steps, "span": 2 * steps, "loss": (s + 1) / (1 + steps)}
+            {"method": method, "seed": seed, "step": steps, "work": steps, "span": 2 * steps}
+            | {"loss": (seed + 1) / (1 + steps)}
         )
-        for m in style.COLOURS
-        for s in (0, 1)
+        for method in style.COLOURS
+        for seed in (0, 1)
     ]
     return pd.concat(rows)
 
 
-def test_learning_curves_draw_the_mean_of_each_method_in_its_colour():
+def test_learning_curves_show_the_mean_of_each_method_in_its_colour():
     figure = learning_curves(record(), ["work", "span"], floor=1e-3)
     assert [axis.get_xlabel() for axis in figure.axes] == [style.AXES["work"], style.AXES["span"]]
     lines = {line.get_label(): line for line in figure.axes[1].lines}
@@ -30,6 +31,6 @@ def test_learning_curves_draw_the_mean_of_each_method_in_its_colour():
     assert figure.axes[0].get_legend().get_title().get_text() == "floor: 1e-03"
 
 
-def test_figure_2_is_against_work_span_and_iterations():
+def test_figure_2_has_panels_for_work_span_and_iterations():
     axes = figure_2(record()).axes
     assert [axis.get_xlabel() for axis in axes] == [style.AXES[cost] for cost in ("work", "span", "step")]

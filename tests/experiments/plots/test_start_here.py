@@ -28,18 +28,18 @@ def test_the_picture_shows_the_papers_plan():
     )
 
 
-@pytest.mark.parametrize("place", [{"b": 0.5, "c": 2.0}, {"d": 0.0}, {"max_level": 0}, {"max_level": 10, "d": 1.9}])
-def test_every_corner_can_be_drawn_without_a_warning_and_leaves_no_figure_behind(place):
-    assert widgets.png(start_here.plan_picture(**place)).startswith(b"\x89PNG")
+@pytest.mark.parametrize("arguments", [{"b": 0.5, "c": 2.0}, {"d": 0.0}, {"max_level": 0}, {"max_level": 10, "d": 1.9}])
+def test_extreme_arguments_cause_no_warning_and_leave_no_open_figure(arguments):
+    assert widgets.png(start_here.plan_picture(**arguments)).startswith(b"\x89PNG")
     assert plt.get_fignums() == []
 
 
-def test_a_wrong_level_is_named():
+def test_max_level_must_not_be_negative():
     with pytest.raises(ValueError, match="plan_picture: max_level must be at least 0, got -1"):
         start_here.plan_picture(max_level=-1)
 
 
-def test_a_slider_moves_the_picture_and_the_output_holds_a_still():
+def test_a_slider_redraws_the_picture_and_the_output_includes_a_still_image():
     box = start_here.plan_explorer(max_level=3)
     controls, image = box.children
     by_name = {slider.description: slider for slider in controls.children}
@@ -51,7 +51,7 @@ def test_a_slider_moves_the_picture_and_the_output_holds_a_still():
     assert base64.b64decode(bundle["image/png"]) == image.value and WIDGET in bundle
 
 
-def test_coupled_paths_stay_together_and_others_do_not():
+def test_only_coupled_paths_stay_close():
     figure = start_here.coupled_paths()
     apart = []
     for axis in figure.axes:

@@ -14,7 +14,7 @@ def problem(max_level=2):
     return Problem(1.0, 1.0, dmlmc.Rates(1.8, 1.0, 1.0), max_level, 1.0)
 
 
-def test_every_point_above_the_diagonal_is_a_bound_that_holds():
+def test_bounds_against_truth_shows_the_diagonal_and_every_guarantee():
     check = pd.DataFrame({"guarantee": GUARANTEES, "exact": [1.0, 2, 3, 4], "bound": [2.0, 3, 30, 5]})
     runs = check.assign(measured=check.exact, error=0.1)
     (axis,) = theorem.bounds_against_truth(check, runs).axes
@@ -23,7 +23,7 @@ def test_every_point_above_the_diagonal_is_a_bound_that_holds():
     assert [text.get_text() for text in axis.get_legend().get_texts()] == ["bound = truth", *GUARANTEES]
 
 
-def test_the_error_is_drawn_beneath_its_bounds():
+def test_the_error_is_shown_with_its_bounds():
     bounds = proof.error_bounds(problem(), 10, 30)
     measured = np.stack([bounds.exact - 0.1, bounds.exact + 0.1])
     (axis,) = theorem.error_along_run(bounds, measured).axes
@@ -33,13 +33,13 @@ def test_the_error_is_drawn_beneath_its_bounds():
     np.testing.assert_allclose(lines["exact"], bounds.exact)
 
 
-def test_the_bars_of_the_proof_are_its_values():
+def test_the_bars_are_the_values_of_the_proof_steps():
     table = proof.looseness(problem(), 10, 30)
     (axis,) = theorem.proof_steps(table).axes
     np.testing.assert_allclose([bar.get_width() for bar in axis.patches], table.value)
 
 
-def test_the_trade_has_a_panel_per_map():
+def test_trade_has_a_panel_per_map():
     found = complexity.trade_map(problem(), [1, 2], [0.1, 0.01])
     maps = {name: found.assign(ratio=found[name]) for name in ("paper", "sharper")}
     figure = theorem.trade(maps)
@@ -48,7 +48,7 @@ def test_the_trade_has_a_panel_per_map():
     assert len(shown) == 4 and f"{found.paper.iloc[0]:.1g}" in shown
 
 
-def test_the_map_of_stability_shows_lines_and_runs():
+def test_the_stability_map_shows_lines_and_runs():
     exponents, sizes = [1.0, 2.0], np.geomspace(0.01, 2, 5)
     maps = {name: growth_map(problem(), exponents, sizes, worst=name == "worst") for name in ("plain", "worst")}
     runs = pd.DataFrame({"exponent": [1.0, 2.0], "step_size": [0.1, 1.0], "unstable": [False, True]})
@@ -64,7 +64,7 @@ def test_the_map_of_stability_shows_lines_and_runs():
     assert [len(dots.get_offsets()) for dots in figure.axes[1].collections[-2:]] == [1, 1]
 
 
-def test_step_sizes_that_diverged_are_crossed_out():
+def test_diverged_step_sizes_are_crosses_at_the_top():
     experiment = pd.DataFrame({"step_size": [0.1, 1.0, 10.0], "loss": [2.0, 1.0, np.inf]})
     (axis,) = theorem.step_sizes(experiment, {"theorem": (0.01, 0.02), "used": (0.1, 0.1)}).axes
     assert [text.get_text() for text in axis.get_legend().get_texts()] == [
@@ -76,7 +76,7 @@ def test_step_sizes_that_diverged_are_crossed_out():
     assert axis.lines[1].get_xdata() == [10.0] and axis.lines[1].get_ydata() > 2.0
 
 
-def test_the_picture_of_the_bounds_draws_the_guarantees_in_the_methods_colours():
+def test_the_bounds_have_the_colours_of_the_methods():
     figure = theorem.bounds_picture(max_level=3, log2_steps=4, log2_samples=10, d=0.5)
     lines = {line.get_label(): line for line in figure.axes[1].lines}
     assert list(lines) == list(GUARANTEES)
@@ -87,7 +87,7 @@ def test_the_picture_of_the_bounds_draws_the_guarantees_in_the_methods_colours()
     np.testing.assert_allclose(lines["MLMC"].get_xdata()[0], 8.0)
 
 
-def test_the_sliders_redraw_the_picture():
+def test_sliders_redraw_the_bounds():
     shown = theorem.bounds_explorer()
     choices, image = shown.children
     before = bytes(image.value)

@@ -4,7 +4,7 @@ import pandas as pd
 from dmlmc.experiments.plots import wall_clock
 
 
-def test_measured_steps_are_dots_beside_the_lines_of_the_spans():
+def test_measured_seconds_are_dots_and_predicted_ones_lines():
     methods = ["naive", "MLMC", "delayed MLMC", "level 0"]
     rows = [
         {"max_level": level, "method": method, "seconds": 2.0**level, "predicted": 3.0**level}
@@ -18,7 +18,7 @@ def test_measured_steps_are_dots_beside_the_lines_of_the_spans():
     assert [text.get_text() for text in axis.get_legend().get_texts()] == [*methods[:3], "a level-0 step"]
 
 
-def test_bars_are_the_ratios_of_each_way():
+def test_the_bars_are_the_ratios():
     ratios = pd.DataFrame({"gradient": ["naive", "level 0"] * 2, "way": ["a", "a", "b", "b"], "ratio": [4.0, 3, 2, 1]})
     one, two = wall_clock.gradient_ratios({"ours": ratios, "ours, too": ratios.assign(ratio=ratios.ratio + 1)}).axes
     np.testing.assert_allclose([bar.get_height() for group in one.containers for bar in group], [4, 3, 2, 1])
@@ -26,7 +26,7 @@ def test_bars_are_the_ratios_of_each_way():
     assert [text.get_text() for text in one.get_legend().get_texts()] == ["a", "b"] and two.get_legend() is None
 
 
-def test_the_two_regimes_are_lines_through_the_first_and_the_last_point():
+def test_the_reference_lines_pass_through_the_first_and_the_last_point():
     chain = pd.DataFrame({"paths": [1, 4, 16], "seconds": [3.0, 4.0, 8.0], "fastest": 1.0, "slowest": 9.0})
     (axis,) = wall_clock.path_times(chain).axes
     measured, per_path, flat = axis.lines

@@ -15,7 +15,7 @@ def test_densities_have_a_panel_per_time_and_the_methods_colours():
     assert abs(peak + 1) < 0.5
 
 
-def test_rates_that_diverged_stand_at_the_rim_with_a_cross():
+def test_diverged_runs_are_crosses_at_the_top():
     rows = [("MLMC", "SGD", 0.1, 0.2, 0.1, 0.3), ("MLMC", "SGD", 0.4, np.inf, np.nan, np.nan)]
     rows += [(method, "Adam", 0.1, 0.2, 0.1, 0.3) for method in ("MLMC", "delayed MLMC")]
     table = pd.DataFrame(rows, columns=["method", "optimiser", "learning_rate", "loss", "low", "high"])
@@ -29,7 +29,7 @@ def test_rates_that_diverged_stand_at_the_rim_with_a_cross():
     )
 
 
-def test_limits_of_momentum_have_a_panel_per_fresh_curvature():
+def test_momentum_limits_have_a_panel_per_fresh_curvature():
     limits = {fresh: stability.momentum_limits_table(fresh, [1, 4], [0.0, 0.9]) for fresh in (0.0, 2.0)}
     runs = {
         fresh: table.assign(learning_rate=table.limit, unstable=table.momentum > 0) for fresh, table in limits.items()
