@@ -109,7 +109,7 @@ def test_params_that_do_not_fit_the_loss_are_refused(params):
 
 
 @pytest.mark.parametrize("name", ["delayed_mlmc", "mean_loss", "train"])
-def test_numpy_params_do_as_well(name):
+def test_numpy_params_work(name):
     ours, numpys = (jax.tree.leaves(CALLS[name](params=point)) for point in (POINT, np.ones(3)))
     np.testing.assert_array_equal(ours[0], numpys[0])
 

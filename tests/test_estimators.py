@@ -9,27 +9,7 @@ from jax.extend.core import jaxprs_in_params
 import dmlmc
 from dmlmc.estimators import check_estimator
 from tests.helpers.problems import neural_loss, neural_params
-
-
-class Spy(dmlmc.MultilevelLoss):
-    """A loss whose gradient tells, component l, with which noise and at which params level l was last refreshed.
-
-    ``D_l = params[l] xi_l + params[l]^2 / 2``, so component l of grad D_l is the mean noise plus params[l].
-    """
-
-    def sample(self, key, level):
-        return jax.random.normal(key, (level + 1,))
-
-    def coarsen(self, noise):
-        return noise[:-1]
-
-    def loss(self, params, noise):
-        used = params[: noise.shape[0]]
-        return jnp.sum(used * noise + used**2 / 2)
-
-
-def small_plan(periods=(1, 2, 4), samples=(5, 3, 2)):
-    return dmlmc.plan(dmlmc.Rates(1.8, 1.0, 1.0), len(samples) - 1, samples=samples, periods=periods)
+from tests.helpers.spy import MAKERS, Spy, assert_close, small_plan
 
 
 @eqx.filter_jit
@@ -57,11 +37,6 @@ def algorithm_1(loss, plan, params, key, steps, learning_rate):
         gradient = jax.tree.map(lambda *leaves: sum(leaves), *caches)
         yield params, list(caches), gradient
         params = eqx.apply_updates(params, jax.tree.map(lambda leaf: -learning_rate * leaf, gradient))
-
-
-def assert_close(found, expected, rtol=1e-9):
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-12)
 
 
 @pytest.mark.parametrize("periods", [(1, 2, 4), (1, 2, 5), (1, 3, 1), (2, 3, 4)], ids=str)
@@ -161,15 +136,6 @@ def test_noise_is_fresh_for_every_step_level_and_seed(make):
     assert len(set(drawn)) == len(drawn) == 3 * 5 * 3
 
 
-def test_the_samples_of_a_level_are_independent():
-    """The mean of n draws has variance 1/n: it would be 1 if all samples shared their noise."""
-    estimator = dmlmc.mlmc(Spy(), small_plan(samples=(16, 8, 4)))
-    keys = jax.random.split(jax.random.key(0), 4000)
-    drawn = np.asarray(jax.vmap(lambda key: estimator.estimate(jnp.zeros(3), (), 0, key)[0])(keys))
-    scaled = drawn.var(0) * np.array([16, 8, 4])
-    assert np.all(np.abs(scaled - 1) < 4 * (2 / 4000) ** 0.5)
-
-
 def test_a_batch_of_seeds_equals_one_seed_at_a_time(x64):
     loss, params, plan = neural_loss(jnp.float64), neural_params(jnp.float64), small_plan()
     estimator = dmlmc.delayed_mlmc(loss, plan)
@@ -243,27 +209,6 @@ def sums_over_devices(jaxpr):
             always += equation.primitive.name.startswith("psum") + sum(count for count, _ in inner)
             branches += [count for _, deeper in inner for count in deeper]
     return always, branches
-
-
-def test_a_loss_gets_the_whole_batch_or_pieces_no_larger_than_it_asks_for(x64):
-    sizes = []
-
-    class Whole(Spy):
-        def batch(self, keys, level):
-            sizes.append((level, len(keys)))
-            return super().batch(keys, level)
-
-    class Pieces(Whole):
-        def samples_at_once(self, level):
-            return level + 2
-
-    plan, params, key = small_plan(samples=(7, 5, 3)), jnp.array([1.0, 0.5, -0.5]), jax.random.key(4)
-    whole, _ = dmlmc.mlmc(Whole(), plan).estimate(params, (), 0, key)
-    assert set(sizes) == {(0, 7), (1, 5), (2, 3)}
-    sizes.clear()
-    pieces, _ = dmlmc.mlmc(Pieces(), plan).estimate(params, (), 0, key)
-    assert set(sizes) == {(0, 2), (1, 3), (2, 3)}  # 2 + 2 + 2 + 1, 3 + 2 and 3: the last piece is filled up
-    assert_close(pieces, whole)
 
 
 def test_a_state_of_another_plan_is_refused():
@@ -370,13 +315,6 @@ def test_bad_arguments_are_named(own_errors, call, error, message):
         call()
 
 
-MAKERS = {
-    "naive": lambda **options: dmlmc.naive(Spy(), 2, 5, **options),
-    "MLMC": lambda **options: dmlmc.mlmc(Spy(), small_plan(), **options),
-    "delayed MLMC": lambda **options: dmlmc.delayed_mlmc(Spy(), small_plan(), **options),
-}
-
-
 @pytest.mark.parametrize("method", MAKERS)
 def test_a_mesh_is_kept_and_changes_no_number(method):
     device = np.array(jax.devices()[:1])
@@ -397,23 +335,7 @@ def test_a_mesh_is_kept_and_changes_no_number(method):
         MAKERS[method](mesh=1)
 
 
-@pytest.mark.parametrize("method", MAKERS)
-@pytest.mark.parametrize("devices", [2, 3, 7])
-def test_whoever_shares_the_samples_gets_the_gradient_of_all(method, devices):
-    params = jnp.array([0.1, 0.2, 0.3])
-    for options in ({}, {"mesh": dmlmc.mesh(samples=1)}):  # on a mesh of its own, unless it is in one already
-        estimator = MAKERS[method](**options)
-        state = estimator.init(params)
-        expected, _ = estimator.estimate(params, state, 0, jax.random.key(0))
-        share = jax.vmap(
-            lambda _, call=estimator.estimate, state=state: call(params, state, 0, jax.random.key(0))[0],
-            axis_name="samples",
-            axis_size=devices,
-        )
-        np.testing.assert_allclose(share(jnp.zeros(devices)), np.tile(expected, (devices, 1)), rtol=1e-5)
-
-
-def test_on_a_mesh_params_may_hold_what_is_no_array():
+def test_on_a_mesh_params_may_hold_other_things_than_arrays():
     loss, params = neural_loss(), neural_params()
     grads, others = (
         dmlmc.naive(loss, 0, 2, mesh=mesh).estimate(params, (), 0, jax.random.key(0))[0]
@@ -421,19 +343,6 @@ def test_on_a_mesh_params_may_hold_what_is_no_array():
     )
     for one, other in zip(jax.tree.leaves(grads), jax.tree.leaves(others), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-
-
-class Unsummed(Spy):
-    """A loss that gives one number per component instead of one per sample."""
-
-    def losses(self, params, noises):
-        return params * noises.sum()
-
-
-def test_a_loss_of_the_wrong_shape_is_named():
-    estimator = dmlmc.naive(Unsummed(), 0, 5)
-    with pytest.raises(ValueError, match=r"^Unsummed: losses must return .* \(5,\).* got shape \(3,\)"):
-        estimator.estimate(jnp.ones(3), (), 0, jax.random.key(0))
 
 
 def own(**fields):
@@ -456,12 +365,12 @@ def own(**fields):
         ({"work": lambda step: np.r_[step, 0]}, ValueError, r"mine\.work must return one number .* got 4 for 3 steps"),
     ],
 )
-def test_an_estimator_of_ones_own_is_checked_before_a_run(fields, error, message):
+def test_a_custom_estimator_is_checked_before_a_run(fields, error, message):
     with pytest.raises(error, match=f"^{message}"):
         check_estimator("mine", own(**fields))
 
 
-def test_an_estimator_of_ones_own_may_say_its_cost_for_each_step_once_or_not_at_all():
+def test_a_custom_estimator_may_give_its_cost_per_step_once_or_not_at_all():
     with pytest.raises(TypeError, match=r"^mine must be a dmlmc.GradientEstimator, made by dmlmc.delayed_mlmc\("):
         check_estimator("mine", abs)
     for cost in (lambda step: 2.0, lambda step: step + 1.0, lambda step: np.full(np.shape(step), 3.0)):

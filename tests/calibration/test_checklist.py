@@ -50,7 +50,7 @@ def test_a_rate_that_is_zero_up_to_rounding_makes_no_delay_safe(rounding, safe):
     assert f"delay safe (d > 0)?     {safe};" in "\n".join(dmlmc.CheckList(pd.DataFrame(), exact, None).verdict())
 
 
-def test_heavy_tails_are_told():
+def test_heavy_tails_give_a_warning():
     heavy, hopeless = made_up(2.0, 1.0, 1.0, kurtosis=[3.0, 401.0, 900.0], samples=1600).warnings()
     assert heavy == "level 1: kurtosis 401, so 1600 samples give the second moment to within 50% at best"
     assert hopeless == "level 2: one or two of 1600 samples make most of the second moment"

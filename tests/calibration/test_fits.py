@@ -31,7 +31,7 @@ def test_exponents_known_up_to_rounding_have_an_interval_without_width():
 
 
 @pytest.mark.parametrize("spread", [0.5, 1.0, 2.0])
-def test_the_interval_keeps_its_word_in_heavy_tails(spread):
+def test_the_interval_covers_the_truth_in_heavy_tails(spread):
     """Second moments of lognormal times normal gradients: at spread 2 the kurtosis is above a million."""
     hits, blocks, levels = 0, 32, 4
     for seed in range(200):

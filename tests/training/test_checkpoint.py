@@ -98,7 +98,7 @@ def test_a_second_run_in_the_same_directory_is_refused_at_once_and_harms_nothing
     assert_same_run(killed.train(tmp_path), uninterrupted)
 
 
-def test_without_locks_runs_go_on_as_they_did(tmp_path, monkeypatch):
+def test_runs_work_without_locks(tmp_path, monkeypatch):
     def no_locks(*arguments):
         raise OSError(95, "Operation not supported")
 

@@ -1,0 +1,66 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dmlmc
+from tests.helpers.spy import MAKERS, Spy, assert_close, small_plan
+
+
+def test_the_samples_of_a_level_are_independent():
+    """The mean of n draws has variance 1/n: it would be 1 if all samples shared their noise."""
+    estimator = dmlmc.mlmc(Spy(), small_plan(samples=(16, 8, 4)))
+    keys = jax.random.split(jax.random.key(0), 4000)
+    drawn = np.asarray(jax.vmap(lambda key: estimator.estimate(jnp.zeros(3), (), 0, key)[0])(keys))
+    scaled = drawn.var(0) * np.array([16, 8, 4])
+    assert np.all(np.abs(scaled - 1) < 4 * (2 / 4000) ** 0.5)
+
+
+def test_a_loss_gets_the_whole_batch_or_chunks_of_at_most_its_size(x64):
+    sizes = []
+
+    class Whole(Spy):
+        def batch(self, keys, level):
+            sizes.append((level, len(keys)))
+            return super().batch(keys, level)
+
+    class Chunks(Whole):
+        def samples_at_once(self, level):
+            return level + 2
+
+    plan, params, key = small_plan(samples=(7, 5, 3)), jnp.array([1.0, 0.5, -0.5]), jax.random.key(4)
+    whole, _ = dmlmc.mlmc(Whole(), plan).estimate(params, (), 0, key)
+    assert set(sizes) == {(0, 7), (1, 5), (2, 3)}
+    sizes.clear()
+    chunks, _ = dmlmc.mlmc(Chunks(), plan).estimate(params, (), 0, key)
+    assert set(sizes) == {(0, 2), (1, 3), (2, 3)}  # 2 + 2 + 2 + 1, 3 + 2 and 3: the last chunk is filled up
+    assert_close(chunks, whole)
+
+
+@pytest.mark.parametrize("method", MAKERS)
+@pytest.mark.parametrize("devices", [2, 3, 7])
+def test_every_device_that_shares_the_samples_gets_the_whole_gradient(method, devices):
+    params = jnp.array([0.1, 0.2, 0.3])
+    for options in ({}, {"mesh": dmlmc.mesh(samples=1)}):  # on a mesh of its own, unless it is in one already
+        estimator = MAKERS[method](**options)
+        state = estimator.init(params)
+        expected, _ = estimator.estimate(params, state, 0, jax.random.key(0))
+        share = jax.vmap(
+            lambda _, call=estimator.estimate, state=state: call(params, state, 0, jax.random.key(0))[0],
+            axis_name="samples",
+            axis_size=devices,
+        )
+        np.testing.assert_allclose(share(jnp.zeros(devices)), np.tile(expected, (devices, 1)), rtol=1e-5)
+
+
+class Unsummed(Spy):
+    """A loss that gives one number per component instead of one per sample."""
+
+    def losses(self, params, noises):
+        return params * noises.sum()
+
+
+def test_a_loss_of_the_wrong_shape_is_named():
+    estimator = dmlmc.naive(Unsummed(), 0, 5)
+    with pytest.raises(ValueError, match=r"^Unsummed: losses must return .* \(5,\).* got shape \(3,\)"):
+        estimator.estimate(jnp.ones(3), (), 0, jax.random.key(0))
