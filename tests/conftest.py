@@ -44,3 +44,8 @@ def x64():
 @pytest.fixture
 def paper_rates():
     return dmlmc.Rates(b=1.8, c=1.0, d=1.0)
+
+
+@pytest.fixture
+def paper_plan(paper_rates):
+    return dmlmc.plan(paper_rates, max_level=6, level0_samples=512)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dmlmc
+from tests.helpers.problems import rates_strategy
 
 positive = st.floats(1e-3, 1e3)
 levels = st.lists(st.tuples(positive, positive), min_size=1, max_size=7)
@@ -52,19 +53,6 @@ def test_assumption_2_gives_the_weights_of_the_paper(paper_rates):
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         dmlmc.optimal_allocation(**{"variances": [1.0, 1.0], "costs": [1.0, 2.0], **arguments})
-
-
-rates_strategy = st.builds(
-    lambda c, gap, d: dmlmc.Rates(b=c + gap, c=c, d=d),
-    st.floats(0.25, 2.0),
-    st.floats(0.1, 2.0),
-    st.floats(0.0, 2.5),
-)
-
-
-@pytest.fixture
-def paper_plan(paper_rates):
-    return dmlmc.plan(paper_rates, max_level=6, level0_samples=512)
 
 
 def test_the_effective_batch_size_is_the_level_0_count_times_the_sum_of_weights(paper_plan, paper_rates):

@@ -9,18 +9,7 @@ from hypothesis import strategies as st
 
 import dmlmc
 from dmlmc.schedule import cumulative, level_cost, pair_cost
-
-rates_strategy = st.builds(
-    lambda c, gap, d: dmlmc.Rates(b=c + gap, c=c, d=d),
-    st.floats(0.25, 2.0),
-    st.floats(0.1, 2.0),
-    st.floats(0.0, 2.5),
-)
-
-
-@pytest.fixture
-def paper_plan(paper_rates):
-    return dmlmc.plan(paper_rates, max_level=6, level0_samples=512)
+from tests.helpers.problems import rates_strategy
 
 
 def test_the_paper_s_plan(paper_plan):

@@ -4,8 +4,16 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from hypothesis import strategies as st
 
 import dmlmc
+
+rates_strategy = st.builds(
+    lambda c, gap, d: dmlmc.Rates(b=c + gap, c=c, d=d),
+    st.floats(0.25, 2.0),
+    st.floats(0.1, 2.0),
+    st.floats(0.0, 2.5),
+)
 
 
 class Neural(eqx.Module):
