@@ -134,10 +134,21 @@ class Plan:
 
     def variance(self, variances: Sequence[float] | None = None) -> float:
         """Variance of the MLMC gradient, ``sum V_l / N_l``; V_l defaults to ``2^(-b l)``, Assumption 2 with M = 1."""
-        values = 2.0 ** (-self.rates.b * np.arange(len(self.samples)))
-        if variances is not None:
-            values = checks.positive_reals("Plan.variance: variances", variances, length=len(self.samples))
-        return float(np.sum(values / np.asarray(self.samples)))
+        return float(np.sum(self._variances("Plan.variance", variances) / np.asarray(self.samples)))
+
+    def long_run_variance(self, variances: Sequence[float] | None = None) -> float:
+        """What SGD feels of the noise over many small steps, ``sum p_l V_l / N_l``.
+
+        Level l is held for p_l steps, and its noise with it, so in an average over many steps it counts p_l times.
+        Without delay this is ``variance``. V_l defaults to ``2^(-b l)``.
+
+        >>> from dmlmc import plan
+        >>> paper = plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512)
+        >>> round(paper.long_run_variance() / paper.variance(), 1)
+        8.8
+        """
+        values = self._variances("Plan.long_run_variance", variances)
+        return float(np.sum(values * np.asarray(self.periods, dtype=float) / np.asarray(self.samples)))
 
     def naive_samples(self, variances: Sequence[float] | None = None, naive_variance: float | None = None) -> int:
         """The naive batch whose gradient variance matches this plan's, rounded up.
@@ -152,6 +163,11 @@ class Plan:
         variance = self.variance(variances)
         given = (1.0 if variances is None else variances[0]) if naive_variance is None else naive_variance
         return round_up(checks.positive("Plan.naive_samples: naive_variance", given) / variance)
+
+    def _variances(self, name: str, given: Sequence[float] | None) -> np.ndarray:
+        if given is None:
+            return 2.0 ** (-self.rates.b * np.arange(len(self.samples)))
+        return checks.positive_reals(f"{name}: variances", given, length=len(self.samples))
 
     def _levels(self):
         return zip(range(len(self.samples)), self.samples, self.periods, strict=True)

@@ -178,3 +178,26 @@ def test_plans_need_no_jax():
     import pathlib
 
     subprocess.run([sys.executable, "-c", program, str(pathlib.Path(dmlmc.__file__).parent)], check=True)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), min_size=1, max_size=4), st.integers(0, 2**31))
+def test_the_long_run_variance_is_that_of_long_averages(levels, seed):
+    """N_T times the variance of an average over T steps of noise that is held, for T many cycles."""
+    samples, powers = zip(*levels, strict=True)
+    plan = dmlmc.Plan(dmlmc.Rates(1.8, 1.0, 1.0), samples, [2**power for power in powers])
+    steps, runs = 64, 4000
+    total = np.zeros(runs)
+    for level, (count, period) in enumerate(zip(plan.samples, plan.periods, strict=True)):
+        fresh = np.random.default_rng((seed, level)).normal(size=(runs, steps // period))
+        total += np.repeat(fresh, period, axis=1).sum(axis=1) * (2 ** (-1.8 * level) / count) ** 0.5
+    ratio = total.var() / steps / plan.long_run_variance()
+    assert abs(ratio - 1) < 5 * (2 / runs) ** 0.5
+
+
+def test_without_delay_the_long_run_variance_is_the_variance(paper_plan):
+    assert paper_plan.without_delay().long_run_variance() == pytest.approx(paper_plan.variance())
+    measured = [3.0 * 2 ** (-1.8 * level) for level in range(7)]
+    assert paper_plan.long_run_variance(measured) == pytest.approx(3 * paper_plan.long_run_variance())
+    with pytest.raises(ValueError, match=r"^Plan\.long_run_variance: variances needs 7 numbers"):
+        paper_plan.long_run_variance([1.0])

@@ -6,6 +6,7 @@ the same recursion independently, so sums of squares over them obey it too, in a
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,6 +111,15 @@ def exact_moments(
         error[..., step] = error_row @ moments @ error_row
         moments = update @ moments @ np.swapaxes(update, -1, -2)
     return gradient, error
+
+
+def cycle_maps(
+    model: LinearModel, step_size: float
+) -> Iterator[tuple[Float[np.ndarray, "state state"], Float[np.ndarray, "state state"]]]:
+    """For each step of a cycle of the periods: the matrix A and the covariance B of ``moments -> A moments A' + B``."""
+    update = _updates(model, np.asarray(step_size, dtype=float))
+    for step in range(math.lcm(*model.periods)):
+        yield update @ model.refresh(step), update @ np.diag(model.noise(step)) @ update.T
 
 
 def growth_factor(

@@ -31,8 +31,25 @@ def staleness(problem: Problem, plan: Plan) -> float:
     >>> staleness(problem, problem.plan(1000))
     5.015625
     """
-    _check_plan("staleness", problem, plan)
+    check_plan("staleness", problem, plan)
     return problem.L * sum(2.0 ** (-problem.rates.d * level) * (p - 1) for level, p in enumerate(plan.periods))
+
+
+def exact_staleness(problem: Problem, plan: Plan) -> float:
+    """A smaller number that may stand for S in step 3: ``2^(-d l) L / (2 sin(pi / (4 p - 2)))`` over periods p > 1.
+
+    Within a period ``x_t - x_tau`` is a times a sum of the gradients since the refresh: the vector of these differences
+    is the strictly lower triangle of ones, p by p, applied to the vector of gradients. The norm of that matrix is
+    ``1 / (2 sin(pi / (4 p - 2)))``, at most p - 1. Minkowski's inequality adds up the levels.
+
+    >>> from dmlmc import Rates
+    >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)
+    >>> round(exact_staleness(problem, problem.plan(1000)), 2)
+    3.54
+    """
+    check_plan("exact_staleness", problem, plan)
+    norms = [0.0 if p == 1 else 1 / (2 * math.sin(math.pi / (4 * p - 2))) for p in plan.periods]
+    return problem.L * sum(2.0 ** (-problem.rates.d * level) * norm for level, norm in enumerate(norms))
 
 
 def safe_step_size(problem: Problem, plan: Plan) -> float:
@@ -66,7 +83,8 @@ def sharper_bound(problem: Problem, plan: Plan, steps: int, step_size: float | N
     return Bound(2 * problem.gap / (step_size * steps), 2 * problem.M * plan.variance())
 
 
-def _check_plan(name: str, problem: Problem, plan: Plan) -> None:
+def check_plan(name: str, problem: Problem, plan: Plan) -> None:
+    """A plan for the levels and rates of a problem."""
     if not isinstance(plan, Plan):
         raise TypeError(f"{name}: plan must be a dmlmc.Plan, made by dmlmc.plan(...), got {plan!r}.")
     if plan.max_level != problem.max_level or plan.rates != problem.rates:
