@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.random as jr
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
-from jaxtyping import Array, Float, Int, PyTree, Shaped
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Float, Int, PyTree
 
 from dmlmc._internal.checks import integer
 
@@ -94,25 +94,14 @@ def share_samples(
     return np.minimum(index, samples - 1), (index < samples) / samples
 
 
-def put(values: Any, sharding: Sharding) -> Shaped[Array, "..."]:
-    """An array of which every process has a whole copy, on the devices of a sharding. Nothing is sent.
-
-    For the devices of several processes ``jax.device_put`` would compare the copies, one collective per array, and with
-    jax 0.10.0 and older that comparison sometimes hangs.
-    """
-    if sharding.is_fully_addressable:
-        return jax.device_put(values, sharding)
-    host = np.asarray(values)
-    return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
-
-
 def place(tree: PyTree, sharding: NamedSharding) -> PyTree:
     """Distribute arrays, of which every process has a whole copy, over a mesh."""
 
     def place_leaf(leaf):
         if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return put(leaf, sharding)
-        return jr.wrap_key_data(put(jr.key_data(leaf), sharding), impl=jr.key_impl(leaf))
+            return jax.device_put(leaf, sharding)
+        # jax.device_put sends no keys to the devices of another process, only plain numbers.
+        return jr.wrap_key_data(jax.device_put(jr.key_data(leaf), sharding), impl=jr.key_impl(leaf))
 
     return jax.tree.map(place_leaf, tree)
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmlmc._internal.files import whole
-from dmlmc.devices import gather, put
+from dmlmc.devices import gather
 from dmlmc.training.program import Program
 from dmlmc.training.record import Record
 from dmlmc.training.step import Run
@@ -174,6 +174,8 @@ def _restore(values: np.ndarray, like: Any) -> Any:
     if not isinstance(like, jax.Array):
         return values
     if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(put(values, like.sharding), impl=jax.random.key_impl(like))
+        return jax.device_put(
+            jax.random.wrap_key_data(jnp.asarray(values), impl=jax.random.key_impl(like)), like.sharding
+        )
     # NumPy's file format has no bfloat16 and the like: it returns their bytes.
-    return put(values.view(like.dtype) if values.dtype.kind == "V" else values, like.sharding)
+    return jax.device_put(values.view(like.dtype) if values.dtype.kind == "V" else values, like.sharding)
