@@ -96,12 +96,27 @@ class Program:
 def fingerprint(program: Any, arrays: PyTree) -> str:
     """A hash of a traced program (``jax.jit(f).trace(...)``) and of arrays: what decides the numbers of a run.
 
-    Every constant of the program counts, a learning rate for instance. A printed program may contain addresses of
-    Python functions, which differ from one process to the next: they are left out.
+    Every constant of the program counts, a learning rate for instance.
     """
-    digest = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", str(program.jaxpr)).encode())
+    digest = hashlib.sha256(same_in_every_process(str(program.jaxpr)).encode())
     for array in [*program.jaxpr.consts, *jax.tree.leaves(arrays)]:
         is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
         values = np.asarray(jax.random.key_data(array) if is_key else array)
         digest.update(f"{values.shape}{values.dtype}".encode() + values.tobytes())
     return digest.hexdigest()
+
+
+def same_in_every_process(printed: str) -> str:
+    """A printed program without what differs between processes: addresses of functions, and the order of sets.
+
+    Python orders a set of strings, such as the axes of a mesh, differently in every process.
+
+    >>> same_in_every_process("f at 0x7f3a over frozenset({'seeds', 'samples'})")
+    "f at  over frozenset('samples', 'seeds')"
+    """
+    without_addresses = re.sub(r"0x[0-9a-f]+", "", printed)
+    return re.sub(
+        r"frozenset\(\{([^{}]*)\}\)",
+        lambda found: f"frozenset({', '.join(sorted(found[1].split(', ')))})",
+        without_addresses,
+    )
