@@ -40,8 +40,8 @@ from scipy.linalg import solve_discrete_lyapunov
 
 from dmlmc._internal.checks import integer, positive
 from dmlmc.schedule import Plan
-from dmlmc.theory.quadratic import LinearModel, cycle_maps, growth_factor
-from dmlmc.theory.staleness import check_plan, exact_staleness
+from dmlmc.theory.quadratic import LinearModel, cycle_maps, delayed_model, growth_factor
+from dmlmc.theory.staleness import admitted, check_plan, exact_staleness, largest_root
 from dmlmc.theory.theorem import Bound, Problem
 
 
@@ -94,7 +94,7 @@ def held_step_size(problem: Problem, plan: Plan) -> float:
     >>> round(1 / held_step_size(problem, problem.plan(1000)), 2)
     9.72
     """
-    return 2 / (problem.L_prime + math.sqrt(problem.L_prime**2 + 24 * exact_staleness(problem, plan) ** 2))
+    return largest_root(problem, 6 * exact_staleness(problem, plan) ** 2)
 
 
 def held_bound(problem: Problem, plan: Plan, steps: int, step_size: float | None = None) -> Bound:
@@ -110,13 +110,7 @@ def held_bound(problem: Problem, plan: Plan, steps: int, step_size: float | None
     steps = integer("held_bound: steps", steps, minimum=1)
     if any(steps % period for period in plan.periods):
         raise ValueError(f"held_bound: steps must be a multiple of every period, {plan.periods}, got {steps}.")
-    largest = held_step_size(problem, plan)
-    step_size = largest if step_size is None else positive("held_bound: step_size", step_size)
-    if step_size > largest * (1 + 1e-12):
-        raise ValueError(f"held_bound: step_size must be at most {largest} for this plan, got {step_size}.")
-    levels = zip(range(problem.max_level + 1), plan.samples, plan.periods, strict=True)
-    noise = sum(
-        problem.M * 2.0 ** (-problem.rates.b * level) / samples * min(1.0, step_size * problem.L_prime * period)
-        for level, samples, period in levels
-    )
+    step_size = admitted("held_bound", held_step_size(problem, plan), step_size)
+    levels = zip(delayed_model(problem, plan).variances, plan.periods, strict=True)
+    noise = sum(variance * min(1.0, step_size * problem.L_prime * period) for variance, period in levels)
     return Bound(4 * problem.gap / (step_size * steps), 15 * noise)

@@ -63,8 +63,7 @@ def safe_step_size(problem: Problem, plan: Plan) -> float:
     >>> round(1 / safe_step_size(problem, problem.plan(1000)), 2)
     8.16
     """
-    # This form of the root also works for S = 0.
-    return 2 / (problem.L_prime + math.sqrt(problem.L_prime**2 + 8 * staleness(problem, plan) ** 2))
+    return largest_root(problem, 2 * staleness(problem, plan) ** 2)
 
 
 def sharper_bound(problem: Problem, plan: Plan, steps: int, step_size: float | None = None) -> Bound:
@@ -76,11 +75,22 @@ def sharper_bound(problem: Problem, plan: Plan, steps: int, step_size: float | N
     0.0041
     """
     steps = integer("sharper_bound: steps", steps, minimum=1)
-    safe = safe_step_size(problem, plan)
-    step_size = safe if step_size is None else positive("sharper_bound: step_size", step_size)
-    if step_size > safe * (1 + 1e-12):
-        raise ValueError(f"sharper_bound: step_size must be at most {safe} for this plan, got {step_size}.")
+    step_size = admitted("sharper_bound", safe_step_size(problem, plan), step_size)
     return Bound(2 * problem.gap / (step_size * steps), 2 * problem.M * plan.variance())
+
+
+def largest_root(problem: Problem, quadratic: float) -> float:
+    """The largest step size a with ``quadratic a^2 + L' a <= 1``."""
+    # This form of the root also works for quadratic = 0.
+    return 2 / (problem.L_prime + math.sqrt(problem.L_prime**2 + 4 * quadratic))
+
+
+def admitted(name: str, largest: float, step_size: float | None) -> float:
+    """The step size, if a bound admits it, or the largest one by default."""
+    step_size = largest if step_size is None else positive(f"{name}: step_size", step_size)
+    if step_size > largest * (1 + 1e-12):
+        raise ValueError(f"{name}: step_size must be at most {largest} for this plan, got {step_size}.")
+    return step_size
 
 
 def check_plan(name: str, problem: Problem, plan: Plan) -> None:
