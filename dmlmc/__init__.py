@@ -17,7 +17,8 @@ Estimate its gradient
     delayed_mlmc        delayed MLMC: fine levels are refreshed rarely and reused in between
     mlmc                multilevel Monte Carlo
     naive               independent paths at one level
-    GradientEstimator   what these three return: init, estimate, work, span
+    randomised_mlmc     levels left out by chance: no staleness, more noise
+    GradientEstimator   what these return: init, estimate, work, span
 
 Train
     train               many seeds in one compiled program, with checkpoints and a record
@@ -45,6 +46,7 @@ from dmlmc.calibration.timing import level_seconds
 from dmlmc.devices import mesh
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import MultilevelLoss, QuadraticLoss, mean_loss
+from dmlmc.randomised import randomised_mlmc
 from dmlmc.rates import Rates
 from dmlmc.schedule import Plan
 from dmlmc.sde import SDELoss
@@ -77,5 +79,6 @@ __all__ = [
     "naive",
     "optimal_allocation",
     "plan",
+    "randomised_mlmc",
     "train",
 ]

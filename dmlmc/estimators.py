@@ -1,4 +1,4 @@
-"""Gradient estimators for SGD: naive, MLMC and delayed MLMC."""
+"""Gradient estimators for SGD: their interface, and naive, MLMC and delayed MLMC."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,8 @@ from dmlmc.losses import MultilevelLoss
 from dmlmc.schedule import DELAYED, MLMC, NAIVE, Plan, level_cost
 
 
-def _constant(value: float) -> Callable[[Any], Any]:
+def constant(value: float) -> Callable[[Any], Any]:
+    """A cost that is the same at every step."""
     return lambda step: np.full(np.shape(step), value) if np.ndim(step) else value
 
 
@@ -58,8 +59,8 @@ class GradientEstimator(NamedTuple):
     init: Callable[[PyTree], PyTree]
     estimate: Callable[[PyTree, PyTree, Any, Array], tuple[PyTree, PyTree]]
     method: str = "custom"
-    work: Callable[[Any], Any] = _constant(math.nan)
-    span: Callable[[Any], Any] = _constant(math.nan)
+    work: Callable[[Any], Any] = constant(math.nan)
+    span: Callable[[Any], Any] = constant(math.nan)
     mesh: Mesh | None = None
 
     def checked(self, params: PyTree, state: PyTree, step: Any, key: Key[Array, ""]) -> tuple[PyTree, PyTree]:
@@ -105,15 +106,15 @@ def naive(
         random_key("naive: key", key)
         return gradient(params, jr.fold_in(key, step)), state
 
-    work = _constant(samples * span)
-    return _on_mesh(mesh, GradientEstimator(init, _traced_step(estimate), NAIVE, work, _constant(span)))
+    work = constant(samples * span)
+    return on_mesh(mesh, GradientEstimator(init, traced_step(estimate), NAIVE, work, constant(span)))
 
 
 def mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) -> GradientEstimator:
-    """Multilevel Monte Carlo: the sum over levels of the mean gradient of ``plan.samples[l]`` coupled pairs.
+    """Multilevel Monte Carlo: the sum over levels of the mean gradient of coupled pairs.
 
-    It is delayed MLMC with every period 1, and carries no state. ``loss`` is any ``dmlmc.MultilevelLoss``, ``plan``
-    comes from ``dmlmc.plan``; its periods do not matter here. ``mesh``: devices that share the samples.
+    It computes ``plan.without_delay()``, the MLMC plan with the noise of ``plan``, and carries no state. ``loss`` is
+    any ``dmlmc.MultilevelLoss``, ``plan`` comes from ``dmlmc.plan``. ``mesh``: devices that share the samples.
 
     >>> import dmlmc
     >>> rates = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
@@ -144,9 +145,7 @@ def delayed_mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) 
 
 def _multilevel(name: str, method: str, loss: MultilevelLoss, plan: Plan, mesh: Mesh | None) -> GradientEstimator:
     """Algorithm 1. ``name`` is the public function that was called, for errors, ``method`` goes to the records."""
-    instance(f"{name}: loss", loss, MultilevelLoss, ", such as dmlmc.SDELoss(...)")
-    instance(f"{name}: plan", plan, Plan, ", made by dmlmc.plan(...)")
-    gradients = [mean_gradient(partial(loss.differences, level=l), loss, l, n) for l, n in enumerate(plan.samples)]
+    gradients = level_gradients(name, loss, plan)
     stale_levels = [level for level, period in enumerate(plan.periods) if period > 1]
 
     def init(params):
@@ -173,10 +172,17 @@ def _multilevel(name: str, method: str, loss: MultilevelLoss, plan: Plan, mesh: 
         grads = jax.tree.map(lambda *terms: sum(terms), *latest)
         return grads, tuple(latest[level] for level in stale_levels)
 
-    return _on_mesh(mesh, GradientEstimator(init, _traced_step(estimate), method, plan.work, plan.span))
+    return on_mesh(mesh, GradientEstimator(init, traced_step(estimate), method, plan.work, plan.span))
 
 
-def _on_mesh(mesh: Mesh | None, estimator: GradientEstimator) -> GradientEstimator:
+def level_gradients(name: str, loss: MultilevelLoss, plan: Plan) -> list[Callable[[PyTree, Key[Array, ""]], PyTree]]:
+    """One function of params and key per level: the mean gradient of D_l over the samples of the plan."""
+    instance(f"{name}: loss", loss, MultilevelLoss, ", such as dmlmc.SDELoss(...)")
+    instance(f"{name}: plan", plan, Plan, ", made by dmlmc.plan(...)")
+    return [mean_gradient(partial(loss.differences, level=l), loss, l, n) for l, n in enumerate(plan.samples)]
+
+
+def on_mesh(mesh: Mesh | None, estimator: GradientEstimator) -> GradientEstimator:
     """The estimator with its samples shared by the devices of a mesh."""
     if mesh is None:
         return estimator
@@ -195,11 +201,11 @@ def _on_mesh(mesh: Mesh | None, estimator: GradientEstimator) -> GradientEstimat
         )  # fmt: skip
         return on_device(arrays, state, step, key)
 
-    return estimator._replace(estimate=_traced_step(estimate), mesh=mesh)
+    return estimator._replace(estimate=traced_step(estimate), mesh=mesh)
 
 
-def _traced_step(estimate):
-    # A Python integer would be a compile-time constant, hence a new compilation at every step.
+def traced_step(estimate):
+    """``estimate`` with the step as an array: an int would be a compile-time constant, compiled anew at every step."""
     return lambda params, state, step, key: estimate(params, state, step_index("estimate: step", step), key)
 
 

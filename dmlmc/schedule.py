@@ -1,13 +1,13 @@
 """Who computes when, and what it costs: refresh periods, work, span and variance. No JAX here.
 
 Work and span are counted in level-0 units: one path at level 0 has work 1 and span 1, one path at level l
-has work and span ``2^(c l)``. A coupled pair also simulates the coarse path, so its work is ``1 + 2^(-c)`` fine
-paths (1.5 at c = 1). Both paths advance together, so its span is that of the fine path alone.
+has work and span ``2^(c l)``, unless measured costs are given. A coupled pair also simulates the coarse path, so its
+work is that of both, 1.5 fine paths at c = 1. Both paths advance together, so its span is that of the fine path alone.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -16,6 +16,8 @@ from dmlmc._internal import checks
 from dmlmc.rates import Rates
 
 NAIVE, MLMC, DELAYED = METHODS = ("naive", "MLMC", "delayed MLMC")  # their names in records, tables and figures
+RANDOMISED = "randomised MLMC"
+HELD, PAPER = ALLOCATIONS = ("held", "paper")
 
 
 def level_cost(level: int, c: float) -> float:
@@ -27,46 +29,59 @@ def level_cost(level: int, c: float) -> float:
     return checks.power_of_two(f"level_cost: level = {level} and c = {c:g}", c * level)
 
 
-def pair_cost(level: int, c: float) -> float:
-    """Work of one sample of the coupled difference D_l: one path at level 0, a fine and a coarse one above.
+def pair_costs(costs: Sequence[float]) -> tuple[float, ...]:
+    """Work of one sample of D_l for every level, from the costs of a path: one path at level 0, two above.
 
-    >>> [pair_cost(level, 1.0) for level in (0, 1, 2)]
-    [1.0, 3.0, 6.0]
+    >>> pair_costs([1.0, 2.0, 4.0])
+    (1.0, 3.0, 6.0)
     """
-    return level_cost(level, c) + (level_cost(level - 1, c) if level > 0 else 0.0)
+    return tuple(fine + coarse for fine, coarse in zip(costs, (0.0, *costs[:-1]), strict=True))
 
 
 @dataclass(frozen=True)
 class Plan:
     """How many samples each level gets and how rarely it is refreshed. Usually made by ``dmlmc.plan``.
 
-    Attributes: ``rates``, ``samples`` (N_l, one int per level), ``periods`` (steps between two refreshes, one
-    int per level) and ``max_level``. Level l is due at step t when t is a multiple of ``periods[l]``, so all
-    levels are due at t = 0 and, with the paper's periods, level 0 is due at every step.
+    - ``rates``; ``samples``: N_l, one int per level.
+    - ``periods``: steps between two refreshes, one int per level. Level l is due at step t when t is a multiple of
+      ``periods[l]``, so all levels are due at t = 0 and, with period 1, level 0 is due at every step.
+    - ``allocation``: "held" or "paper", which decides the MLMC plan of the same noise, see ``without_delay``.
+    - ``variances``: V_l of one sample of grad D_l, by default ``2^(-b l)``, Assumption 2 with M = 1.
+    - ``costs``: of one path of each level, by default ``2^(c l)``; in units of level 0.
 
     >>> from dmlmc import plan
-    >>> paper = plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512)
-    >>> paper.samples
-    (512, 195, 74, 28, 11, 4, 2)
-    >>> paper.periods
+    >>> held = plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512)
+    >>> held.samples
+    (512, 390, 296, 224, 176, 128, 128)
+    >>> held.periods
     (1, 2, 4, 8, 16, 32, 64)
-    >>> paper.due_levels(4), paper.last_refresh(3, 13), paper.span(4)
+    >>> held.due_levels(4), held.last_refresh(3, 13), held.span(4)
     ((0, 1, 2), 8, 4.0)
-    >>> paper.mean_span(), paper.without_delay().mean_span()
+    >>> held.mean_span(), held.without_delay().mean_span()
     (4.0, 64.0)
     """
 
     rates: Rates
     samples: tuple[int, ...]
     periods: tuple[int, ...]
+    allocation: str = HELD
+    variances: tuple[float, ...] = field(default=(), repr=False)
+    costs: tuple[float, ...] = field(default=(), repr=False)
 
     def __post_init__(self):
         checks.instance("Plan: rates", self.rates, Rates)
         object.__setattr__(self, "samples", checks.positive_integers("Plan: samples", self.samples))
         periods = checks.positive_integers("Plan: periods", self.periods, length=len(self.samples))
         object.__setattr__(self, "periods", periods)
-        c, top = self.rates.c, self.max_level
-        checks.power_of_two(f"Plan: max_level = {top} and c = {c:g}", c * top)
+        checks.one_of("Plan: allocation", self.allocation, ALLOCATIONS)
+        levels, b, c = range(len(self.samples)), self.rates.b, self.rates.c
+        checks.power_of_two(f"Plan: max_level = {self.max_level} and c = {c:g}", c * self.max_level)
+        defaults = {"variances": [2.0 ** (-b * level) for level in levels], "costs": [level_cost(l, c) for l in levels]}
+        for name, default in defaults.items():
+            given = getattr(self, name)
+            values = checks.positive_reals(f"Plan: {name}", given, length=len(levels)) if len(given) else default
+            object.__setattr__(self, name, tuple(float(value) for value in values))
+        object.__setattr__(self, "costs", tuple(cost / self.costs[0] for cost in self.costs))
 
     @property
     def max_level(self) -> int:
@@ -74,8 +89,19 @@ class Plan:
         return len(self.samples) - 1
 
     def without_delay(self) -> "Plan":
-        """The same samples with every period 1: the plan of plain MLMC."""
-        return Plan(self.rates, self.samples, (1,) * len(self.samples))
+        """The plan of MLMC with the same noise: every period 1, and ``N_l / p_l`` samples of a held plan, rounded up.
+
+        Over many steps a held plan has the noise of these: its ``long_run_variance`` is their ``variance``, and its
+        mean work theirs, wherever p_l divides N_l. A plan of the paper's allocation keeps its N_l, and with them the
+        variance of one step.
+
+        >>> from dmlmc import plan
+        >>> plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512).without_delay().samples
+        (512, 195, 74, 28, 11, 4, 2)
+        """
+        divisors = self.periods if self.allocation == HELD else (1,) * len(self.periods)
+        samples = tuple(-(-n // divisor) for n, divisor in zip(self.samples, divisors, strict=True))
+        return replace(self, samples=samples, periods=(1,) * len(self.periods))
 
     def due_levels(self, step: int) -> tuple[int, ...]:
         """The levels refreshed at a step, coarsest first."""
@@ -91,13 +117,13 @@ class Plan:
     def work(self, step):
         """Work of one step (a float), or of each of an array of steps: that of all samples of all levels due."""
         steps = checks.step_or_steps("Plan.work: step", step)
-        total = sum(_due(steps, p) * (n * pair_cost(l, self.rates.c)) for l, n, p in self._levels())
+        total = sum(_due(steps, p) * (n * pair) for n, p, pair in self._levels(pair_costs(self.costs)))
         return total if steps.ndim else float(total)
 
     def span(self, step):
         """Span of one step (a float), or of each of an array of steps: that of the highest level due."""
         steps = checks.step_or_steps("Plan.span: step", step)
-        highest = np.max([_due(steps, p) * level_cost(l, self.rates.c) for l, _, p in self._levels()], axis=0)
+        highest = np.max([_due(steps, p) * cost for _, p, cost in self._levels(self.costs)], axis=0)
         return highest if steps.ndim else float(highest)
 
     def cumulative_work(self, steps: int) -> np.ndarray:
@@ -110,7 +136,7 @@ class Plan:
 
     def mean_work(self) -> float:
         """Work per step averaged over a whole cycle (the least common multiple of the periods)."""
-        return sum(n * pair_cost(l, self.rates.c) / p for l, n, p in self._levels())
+        return sum(n * pair / p for n, p, pair in self._levels(pair_costs(self.costs)))
 
     def mean_span(self) -> float:
         """Span per step averaged over a whole cycle. It is exact for periods that do not nest, too.
@@ -128,49 +154,49 @@ class Plan:
                 coefficients[joint] = coefficients.get(joint, 0) - coefficient
             coefficients = {m: k for m, k in coefficients.items() if k}
             density = sum((Fraction(k, m) for m, k in coefficients.items()), Fraction(0))
-            mean += level_cost(level, self.rates.c) * float(density - density_above)
+            mean += self.costs[level] * float(density - density_above)
             density_above = density
         return mean
 
     def variance(self, variances: Sequence[float] | None = None) -> float:
-        """Variance of the MLMC gradient, ``sum V_l / N_l``; V_l defaults to ``2^(-b l)``, Assumption 2 with M = 1."""
+        """Variance of one gradient, ``sum V_l / N_l``; V_l defaults to the plan's."""
         return float(np.sum(self._variances("Plan.variance", variances) / np.asarray(self.samples)))
 
     def long_run_variance(self, variances: Sequence[float] | None = None) -> float:
         """What SGD feels of the noise over many small steps, ``sum p_l V_l / N_l``.
 
         Level l is held for p_l steps, and its noise with it, so in an average over many steps it counts p_l times.
-        Without delay this is ``variance``. V_l defaults to ``2^(-b l)``.
+        Without delay this is ``variance``. V_l defaults to the plan's.
 
         >>> from dmlmc import plan
-        >>> paper = plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512)
-        >>> round(paper.long_run_variance() / paper.variance(), 1)
-        8.8
+        >>> plans = [plan(Rates(b=1.8, c=1.0, d=1.0), 6, level0_samples=512, allocation=kind) for kind in ALLOCATIONS]
+        >>> [round(one.long_run_variance() / one.without_delay().variance(), 1) for one in plans]
+        [1.0, 8.8]
         """
         values = self._variances("Plan.long_run_variance", variances)
         return float(np.sum(values * np.asarray(self.periods, dtype=float) / np.asarray(self.samples)))
 
     def naive_samples(self, variances: Sequence[float] | None = None, naive_variance: float | None = None) -> int:
-        """The naive batch whose gradient variance matches this plan's, rounded up.
+        """The naive batch with the noise of this plan, rounded up: its long-run variance (the paper's: its variance).
 
         ``naive_variance`` is that of one path at the finest level. By default it is taken equal to V_0, since
-        levels differ by little: then the paper's plan is matched by 148 paths.
+        levels differ by little: then the plan of the paper's experiment is matched by 148 paths.
 
         >>> from dmlmc import plan
         >>> plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512).naive_samples()
         148
         """
-        variance = self.variance(variances)
-        given = (1.0 if variances is None else variances[0]) if naive_variance is None else naive_variance
-        return round_up(checks.positive("Plan.naive_samples: naive_variance", given) / variance)
+        noise = self.long_run_variance(variances) if self.allocation == HELD else self.variance(variances)
+        given = self._variances("Plan.naive_samples", variances)[0] if naive_variance is None else naive_variance
+        return round_up(checks.positive("Plan.naive_samples: naive_variance", given) / noise)
 
     def _variances(self, name: str, given: Sequence[float] | None) -> np.ndarray:
         if given is None:
-            return 2.0 ** (-self.rates.b * np.arange(len(self.samples)))
+            return np.asarray(self.variances)
         return checks.positive_reals(f"{name}: variances", given, length=len(self.samples))
 
-    def _levels(self):
-        return zip(range(len(self.samples)), self.samples, self.periods, strict=True)
+    def _levels(self, costs: Sequence[float]):
+        return zip(self.samples, self.periods, costs, strict=True)
 
 
 def cumulative(per_step, steps: int) -> np.ndarray:

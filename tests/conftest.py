@@ -48,4 +48,4 @@ def paper_rates():
 
 @pytest.fixture
 def paper_plan(paper_rates):
-    return dmlmc.plan(paper_rates, max_level=6, level0_samples=512)
+    return dmlmc.plan(paper_rates, max_level=6, level0_samples=512, allocation="paper")

@@ -2,8 +2,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 
 import dmlmc
 from tests.helpers.problems import rates_strategy
@@ -57,21 +58,83 @@ def test_bad_arguments_are_named(arguments, message):
 
 def test_the_effective_batch_size_is_the_level_0_count_times_the_sum_of_weights(paper_plan, paper_rates):
     effective = 512 * sum(2 ** (-1.4 * level) for level in range(7))
-    assert dmlmc.plan(paper_rates, 6, samples=effective) == paper_plan
+    assert dmlmc.plan(paper_rates, 6, samples=effective, allocation="paper") == paper_plan
+    held = dmlmc.plan(paper_rates, 6, samples=effective)
+    assert held == dmlmc.plan(paper_rates, 6, level0_samples=512)
+    assert held.samples == (512, 390, 296, 224, 176, 128, 128) and held.periods == paper_plan.periods
+    assert held.without_delay().samples == paper_plan.samples
 
 
 @given(rates_strategy, st.integers(0, 8), st.integers(1, 10**6))
 def test_samples_follow_the_paper_s_formula(rates, max_level, effective):
     weights = [2 ** (-(rates.b + rates.c) * level / 2) for level in range(max_level + 1)]
-    for count, weight in zip(dmlmc.plan(rates, max_level, samples=effective).samples, weights, strict=True):
+    paper = dmlmc.plan(rates, max_level, samples=effective, allocation="paper")
+    held = dmlmc.plan(rates, max_level, samples=effective)
+    for count, refreshed, period, weight in zip(paper.samples, held.samples, held.periods, weights, strict=True):
         share = effective * weight / sum(weights)
         assert share * (1 - 1e-9) <= count < share + 1
+        assert refreshed == (period * count if share >= 1 else math.ceil(period * share * (1 - 1e-12)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(positive, positive, st.integers(1, 20)), min_size=2, max_size=5), positive)
+def test_held_counts_minimise_the_long_run_variance_for_a_mean_work(levels, budget):
+    """Against a numerical minimiser that knows no formula; and the optimum is MLMC's own trade."""
+    variances, costs, periods = np.array(levels).T
+
+    def long_run(logarithms):  # of any counts, scaled to the budget
+        counts = np.exp(logarithms)
+        counts *= budget / np.sum(counts * costs / periods)
+        return np.log(np.sum(periods * variances / counts))
+
+    found = minimize(long_run, np.zeros(len(levels)), method="BFGS", options={"gtol": 1e-9})
+    formula = periods * np.sqrt(variances / costs)
+    assert long_run(np.log(formula)) <= found.fun + 1e-9
+    assert long_run(np.log(formula)) == pytest.approx(found.fun, abs=1e-5)
+    mlmc = dmlmc.optimal_allocation(variances, costs, total_cost=budget)
+    assert np.exp(long_run(np.log(formula))) == pytest.approx(mlmc.variance)
+
+
+@settings(max_examples=30)
+@given(levels, st.integers(10**6, 10**7))
+def test_measured_variances_and_costs_give_the_optimal_counts(pairs, effective):
+    """Held counts over their periods are those of ``optimal_allocation`` for pairs, up to rounding up."""
+    variances, costs = np.array(pairs).T
+    paths = np.cumsum(costs)  # costs grow with the level
+    work = np.append(paths[:1], paths[1:] + paths[:-1])
+    plan = dmlmc.plan(dmlmc.Rates(1.8, 1.0, 1.0), len(pairs) - 1, samples=effective, variances=variances, costs=paths)
+    optimum = dmlmc.optimal_allocation(variances, work, total_cost=1.0).samples
+    optimum *= effective / optimum.sum()
+    for count, period, best in zip(plan.samples, plan.periods, optimum, strict=True):
+        assert best * (1 - 1e-9) <= count / period < best * (1 + 1e-9) + 1
+    assert plan.variances == pytest.approx(tuple(variances)) and plan.costs == pytest.approx(tuple(paths / paths[0]))
+
+
+def test_levels_that_were_not_measured_follow_the_rates(paper_rates):
+    plan = dmlmc.plan(paper_rates, 4, level0_samples=64, variances=[7.0, 1.0], costs=[10, 25, 55])
+    assert plan.variances == pytest.approx((7.0, 1.0, 2**-1.8, 2**-3.6, 2**-5.4))
+    assert plan.costs == pytest.approx((1.0, 2.5, 5.5, 11.0, 22.0))
+
+
+def test_a_small_batch_has_less_than_one_fine_sample_per_step(paper_rates):
+    """MLMC cannot have that, and pays for it."""
+    plan = dmlmc.plan(paper_rates, 6, level0_samples=8)
+    assert plan.samples == (8, 8, 8, 4, 3, 2, 2)
+    assert plan.mean_work() < plan.without_delay().mean_work() / 4
+
+
+@given(rates_strategy, st.integers(0, 8))
+def test_default_periods_are_the_largest_powers_of_two_up_to_the_paper_s(rates, max_level):
+    held = dmlmc.plan(rates, max_level, samples=10).periods
+    paper = dmlmc.plan(rates, max_level, samples=10, allocation="paper").periods
+    for one, other in zip(held, paper, strict=True):
+        assert one <= other < 2 * one and one & (one - 1) == 0
 
 
 @given(st.integers(2, 40), st.integers(0, 6))
 def test_a_period_that_is_an_integer_on_paper_is_not_rounded_down(base, level):
     rates = dmlmc.Rates(b=2.0, c=1.0, d=math.log2(base))
-    assert dmlmc.plan(rates, level, samples=10).periods[level] == base**level
+    assert dmlmc.plan(rates, level, samples=10, allocation="paper").periods[level] == base**level
 
 
 def test_explicit_samples_and_periods(paper_rates):
@@ -104,6 +167,10 @@ def test_explicit_samples_and_periods(paper_rates):
         ({"samples": 10, "periods": 4}, TypeError, "periods must be a sequence"),
         ({"samples": 10, "max_level": -1}, ValueError, "max_level must be at least 0"),
         ({"samples": 10, "max_level": 2.0}, TypeError, "max_level must be an integer"),
+        ({"samples": 10, "allocation": "hold"}, ValueError, "^plan: allocation must be one of held, paper, got 'hold'"),
+        ({"samples": 10, "variances": [1.0, -1.0]}, ValueError, "^plan: variances must be finite and positive"),
+        ({"samples": 10, "variances": [1.0] * 4}, ValueError, "^plan: variances needs at most 3 numbers"),
+        ({"samples": 10, "costs": "cheap"}, TypeError, "^plan: costs must be a sequence of real numbers"),
         ({"samples": 10, "rates": (1.8, 1, 1)}, TypeError, "rates must be a dmlmc.Rates"),
     ],
 )

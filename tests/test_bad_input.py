@@ -18,7 +18,7 @@ from tests.helpers.array_types import unchecked
 from tests.helpers.problems import neural_loss
 
 RATES = dmlmc.Rates(1.8, 1.0, 1.0)
-PLAN = dmlmc.plan(RATES, 2, samples=[8, 4, 2])
+PLAN = dmlmc.plan(RATES, 2, samples=[8, 4, 2], allocation="paper")
 LOSS = dmlmc.QuadraticLoss(dimension=3, L=1.0, M=1.0, rates=RATES)
 DELAYED, NAIVE = dmlmc.delayed_mlmc(LOSS, PLAN), dmlmc.naive(LOSS, 1, 3)
 POINT, KEY = jnp.ones(3), jr.key(0)

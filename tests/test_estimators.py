@@ -252,14 +252,16 @@ def test_gradients_fit_optax(optimiser):
     assert jax.tree.structure(eqx.apply_updates(trainable, updates)) == jax.tree.structure(trainable)
 
 
-def test_costs_are_those_of_the_plan(paper_rates):
-    plan, loss = dmlmc.plan(paper_rates, 6, level0_samples=512), neural_loss()
+def test_costs_are_those_of_the_plan(paper_rates, paper_plan):
+    plan, loss = paper_plan, neural_loss()
     steps = np.arange(64)
     delayed, mlmc, naive = dmlmc.delayed_mlmc(loss, plan), dmlmc.mlmc(loss, plan), dmlmc.naive(loss, 6, 148)
     np.testing.assert_array_equal(delayed.span(steps), plan.span(steps))
     np.testing.assert_array_equal(mlmc.span(steps), np.full(64, 64.0))
     np.testing.assert_array_equal(naive.span(steps), np.full(64, 64.0), strict=True)
     assert delayed.work(0) == mlmc.work(0) == mlmc.work(3) > delayed.work(3) == 512.0
+    held = dmlmc.plan(paper_rates, 6, level0_samples=512)
+    assert dmlmc.mlmc(loss, held).work(3) == mlmc.work(3) == dmlmc.delayed_mlmc(loss, held).work(steps).mean()
     assert naive.work(0) == 148 * 64.0
     assert dmlmc.naive(loss, 3, 10, c=2.0).span(0) == 64.0
     assert [e.method for e in (naive, mlmc, delayed)] == ["naive", "MLMC", "delayed MLMC"]

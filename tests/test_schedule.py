@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dmlmc
-from dmlmc.schedule import cumulative, level_cost, pair_cost
+from dmlmc.schedule import cumulative, level_cost, pair_costs
 from tests.helpers.problems import rates_strategy
 
 
@@ -59,15 +59,50 @@ def test_means_over_a_cycle_equal_counts_also_when_periods_do_not_nest(periods):
 
 
 def test_mean_span_is_exact_where_no_cycle_can_be_counted():
-    plan = dmlmc.plan(dmlmc.Rates(2.0, 1.0, 1.3), max_level=12, samples=100)
+    plan = dmlmc.plan(dmlmc.Rates(2.0, 1.0, 1.3), max_level=12, samples=100, allocation="paper")
     assert math.lcm(*plan.periods) > 10**20
     sample = plan.span(np.random.default_rng(0).integers(0, 10**15, 200_000))
     assert abs(plan.mean_span() - sample.mean()) < 4 * sample.std() / len(sample) ** 0.5
 
 
 def test_a_coupled_pair_costs_one_and_a_half_fine_paths_of_work():
-    assert [pair_cost(level, 1.0) / level_cost(level, 1.0) for level in range(1, 5)] == [1.5] * 4
-    assert pair_cost(0, 1.0) == level_cost(0, 1.0) == 1.0
+    paths = [level_cost(level, 1.0) for level in range(5)]
+    assert [pair / path for pair, path in zip(pair_costs(paths), paths, strict=True)] == [1.0] + [1.5] * 4
+
+
+def test_measured_costs_replace_the_rate_in_the_accounts():
+    plan = dmlmc.Plan(dmlmc.Rates(1.8, 1.0, 1.0), (8, 4, 2), (1, 2, 4), costs=(10.0, 30.0, 80.0))
+    assert plan.costs == (1.0, 3.0, 8.0)
+    assert [plan.span(step) for step in range(5)] == [8.0, 1.0, 3.0, 1.0, 8.0]
+    assert plan.work(1) == 8.0 and plan.work(2) == 8.0 + 4 * 4.0 and plan.work(0) == 8.0 + 4 * 4.0 + 2 * 11.0
+    assert plan.mean_work() == 8.0 + 4 * 4.0 / 2 + 2 * 11.0 / 4 and plan.mean_span() == (8 + 1 + 3 + 1) / 4
+    assert plan.without_delay().costs == plan.costs
+
+
+def test_measured_variances_are_the_default_of_every_variance():
+    measured = (5.0, 0.4, 0.1)
+    plan = dmlmc.Plan(dmlmc.Rates(1.8, 1.0, 1.0), (8, 4, 2), (1, 2, 4), variances=measured)
+    plain = dmlmc.Plan(dmlmc.Rates(1.8, 1.0, 1.0), (8, 4, 2), (1, 2, 4))
+    assert plan.variance() == plain.variance(measured) == pytest.approx(5 / 8 + 0.1 + 0.05)
+    assert plan.long_run_variance() == plain.long_run_variance(measured) == pytest.approx(5 / 8 + 0.2 + 0.2)
+    assert plan.naive_samples() == plain.naive_samples(measured) == math.ceil(5.0 / (5 / 8 + 0.4))
+    assert plan.without_delay().variances == measured and plan != plain
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 9)), min_size=1, max_size=6))
+def test_mlmc_of_the_same_noise_for_both_allocations(levels):
+    per_step, periods = zip(*levels, strict=True)
+    rates = dmlmc.Rates(1.8, 1.0, 1.0)
+    held = dmlmc.Plan(rates, [m * p for m, p in levels], periods)
+    mlmc = held.without_delay()
+    assert mlmc.samples == per_step and set(mlmc.periods) == {1} and mlmc.without_delay() == mlmc
+    assert mlmc.variance() == pytest.approx(held.long_run_variance())
+    assert mlmc.mean_work() == pytest.approx(held.mean_work())
+    assert mlmc.naive_samples() == held.naive_samples()
+    paper = dmlmc.Plan(rates, held.samples, periods, allocation="paper")
+    assert paper.without_delay().samples == paper.samples
+    assert paper.without_delay().variance() == pytest.approx(paper.variance())
+    assert paper.without_delay().naive_samples() == paper.naive_samples()
 
 
 @settings(max_examples=50)
@@ -116,7 +151,7 @@ def test_the_three_cases_of_the_footnote_grow_as_it_says():
 
 @given(rates_strategy, st.integers(0, 8))
 def test_flooring_a_period_costs_less_than_a_factor_of_two(rates, max_level):
-    plan = dmlmc.plan(rates, max_level, samples=100)
+    plan = dmlmc.plan(rates, max_level, samples=100, allocation="paper")
     counted = sum(level_cost(l, rates.c) / period for l, period in enumerate(plan.periods))
     claimed = sum_of_spans(rates, max_level)
     assert claimed * (1 - 1e-9) <= counted < 2 * claimed
@@ -143,6 +178,17 @@ def test_variance_defaults_to_assumption_2(paper_plan):
             lambda plan: dmlmc.Plan(dmlmc.Rates(900.0, 800.0, 1.0), (1,) * 3, (1,) * 3),
             ValueError,
             r"^Plan: max_level = 2 and c = 800 must lead .* got 2\^1600",
+        ),
+        (
+            lambda plan: dmlmc.Plan(plan.rates, (1,), (1,), "mine"),
+            ValueError,
+            "allocation must be one of held, paper, got",
+        ),
+        (lambda plan: dmlmc.Plan(plan.rates, (1,), (1,), variances=(1, 2)), ValueError, "Plan: variances needs 1 num"),
+        (
+            lambda plan: dmlmc.Plan(plan.rates, (1,), (1,), costs=(0.0,)),
+            ValueError,
+            "Plan: costs must be finite and pos",
         ),
         (lambda plan: plan.due_levels(-1), ValueError, "step must be at least 0"),
         (lambda plan: plan.due_levels(1.0), TypeError, "step must be an integer"),

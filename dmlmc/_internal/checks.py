@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,13 @@ def step_or_steps(name: str, value) -> np.ndarray:
     if steps.dtype.kind not in "iu" or np.any(steps < 0):
         raise ValueError(f"{name} must be an integer of at least 0, or an array of them, got {value!r}.")
     return steps
+
+
+def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
+    """One of a few words."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
+    return value
 
 
 def instance(name: str, value: Any, kind: type, advice: str = "") -> None:

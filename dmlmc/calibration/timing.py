@@ -27,7 +27,7 @@ from dmlmc.devices import one_device
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import MultilevelLoss
 from dmlmc.rates import Rates
-from dmlmc.schedule import DELAYED, MLMC, NAIVE, level_cost
+from dmlmc.schedule import DELAYED, MLMC, NAIVE, PAPER, level_cost
 from dmlmc.training.program import Program
 
 
@@ -90,7 +90,7 @@ def method_seconds(
     The columns are ``max_level, method, seconds, fastest, slowest, compile_seconds, predicted``. The prediction is the
     mean span times the seconds of a level-0 step.
     """
-    planned = plan(rates, max_level, level0_samples=level0_samples)
+    planned = plan(rates, max_level, level0_samples=level0_samples, allocation=PAPER)
     estimators = {
         NAIVE: naive(loss, max_level, planned.naive_samples()),
         MLMC: mlmc(loss, planned),

@@ -24,7 +24,7 @@ from dmlmc.experiments.bounds import measured_run
 from dmlmc.experiments.sweeps import sweep
 from dmlmc.losses import QuadraticLoss
 from dmlmc.rates import Rates
-from dmlmc.schedule import DELAYED, Plan
+from dmlmc.schedule import DELAYED, PAPER, Plan
 from dmlmc.theory.quadratic import LinearModel, delayed_model, growth_factor, quadratic_curvatures, stability_limit
 from dmlmc.theory.staleness import safe_step_size
 from dmlmc.theory.theorem import Problem, theorem_step_size
@@ -58,7 +58,7 @@ def power_plan(problem: Problem, exponent: float) -> Plan:
     """
     levels = range(problem.max_level + 1)
     periods = [2 ** math.floor(exponent * level + 0.5) for level in levels]
-    return plan(problem.rates, problem.max_level, samples=[1] * len(levels), periods=periods)
+    return plan(problem.rates, problem.max_level, samples=[1] * len(levels), periods=periods, allocation=PAPER)
 
 
 def sign_patterns(problem: Problem, periods: Sequence[int]) -> list[LinearModel]:
@@ -164,7 +164,7 @@ def runs_near_limits(
     loss = SignedQuadraticLoss(1, 2.0, 1e-12, Rates(b=1.8, c=1.0, d=1.0), signs=(fresh / 2, 1.0))
     frames = []
     for period, rows in limits.groupby("period", sort=False):
-        estimator = delayed_mlmc(loss, plan(loss.rates, 1, samples=[1, 1], periods=[1, period]))
+        estimator = delayed_mlmc(loss, plan(loss.rates, 1, samples=[1, 1], periods=[1, period], allocation=PAPER))
         optimisers = {
             str(row.momentum): (partial(optax.sgd, momentum=row.momentum), [factor * row.limit for factor in factors])
             for row in rows.itertuples()

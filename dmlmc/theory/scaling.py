@@ -20,7 +20,7 @@ import numpy as np
 from dmlmc._internal.checks import integer, positive, real
 from dmlmc.allocation import plan
 from dmlmc.rates import Rates
-from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, Plan, level_cost
+from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, PAPER, Plan, level_cost
 
 MAX_LEVELS, DEVICES = (6, 8, 10, 12), (1, 8, 64, 1024, 4096)
 LEVEL0_SAMPLES = 2**20  # with the paper's 512 the span limits a step even on one device
@@ -35,7 +35,7 @@ def predicted_seconds(
 
     With very many devices only the spans matter:
 
-    >>> paper = plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512)
+    >>> paper = plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512, allocation="paper")
     >>> predicted_seconds(paper, devices=10**6, chain_seconds=1.0, path_seconds=1e-3)
     {'naive': 64.0, 'MLMC': 64.0, 'delayed MLMC': 4.0}
     """
@@ -67,7 +67,7 @@ def scaling_rows() -> list[tuple[str, ...]]:
     """The cells of the README's table, header first: seconds of a step by finest level, method and devices."""
     rows = [("finest level", "method", *(f"{devices} device{'s' * (devices > 1)}" for devices in DEVICES))]
     for max_level in MAX_LEVELS:
-        planned = plan(Rates(b=1.8, c=1.0, d=1.0), max_level, level0_samples=LEVEL0_SAMPLES)
+        planned = plan(Rates(b=1.8, c=1.0, d=1.0), max_level, level0_samples=LEVEL0_SAMPLES, allocation=PAPER)
         columns = [predicted_seconds(planned, devices, **ASSUMED) for devices in DEVICES]
         rows += [(str(max_level), method, *(f"{column[method]:.2g}" for column in columns)) for method in METHODS]
     return rows

@@ -8,10 +8,10 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dmlmc._internal.checks import integer, positive
+from dmlmc._internal.checks import integer, one_of, positive
 from dmlmc.allocation import plan
 from dmlmc.rates import Rates
-from dmlmc.schedule import DELAYED, METHODS, NAIVE, Plan
+from dmlmc.schedule import DELAYED, METHODS, NAIVE, PAPER, Plan
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Problem:
 
     def plan(self, samples: float) -> Plan:
         """The paper's plan for an effective batch size N."""
-        return plan(self.rates, self.max_level, samples=samples)
+        return plan(self.rates, self.max_level, samples=samples, allocation=PAPER)
 
     def _powers(self, exponent: float) -> float:
         return sum(2.0 ** (exponent * level) for level in range(self.max_level + 1))
@@ -167,6 +167,4 @@ def bound(problem: Problem, method: str, samples: float, steps: int, step_size: 
 
 def check_method(name: str, method: str) -> str:
     """Return ``method`` if it is one of the paper's three methods, else raise ValueError."""
-    if method not in METHODS:
-        raise ValueError(f"{name}: method must be one of {', '.join(METHODS)}, got {method!r}.")
-    return method
+    return one_of(f"{name}: method", method, METHODS)

@@ -31,7 +31,7 @@ def chain(level=3):
 
 def parts(max_level, level0_samples):
     """Seconds of an MLMC gradient: all levels together, each level alone, and only the noise of all levels."""
-    plan = dmlmc.plan(problem.RATES, max_level, level0_samples=level0_samples)
+    plan = dmlmc.plan(problem.RATES, max_level, level0_samples=level0_samples, allocation="paper")
     gradients = [peers.ours(problem.LOSS, level, samples, coupled=True) for level, samples in enumerate(plan.samples)]
 
     def noise(leaves, key):

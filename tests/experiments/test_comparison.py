@@ -73,7 +73,7 @@ def test_the_summary_survives_json_and_agrees_with_the_table():
 
 def test_methods_start_from_the_same_parameters(paper_rates):
     loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=0.1, rates=paper_rates)
-    plan = dmlmc.plan(paper_rates, 2, level0_samples=8)
+    plan = dmlmc.plan(paper_rates, 2, level0_samples=8, allocation="paper")
     starts = jnp.array([[1.0, 2.0], [-1.0, 0.5]])
     trained, record = comparison.compare(
         [(dmlmc.naive(loss, 2, 4), 4), (dmlmc.delayed_mlmc(loss, plan), 8)],

@@ -150,7 +150,7 @@ def test_the_number_of_rows_does_not_change_the_gradient(x64, samples):
 @pytest.mark.parametrize("method", ["naive", "MLMC", "delayed MLMC"])
 def test_a_short_training_lowers_the_loss(method, paper_rates):
     loss = hedging.FastHedgingLoss()
-    plan = dmlmc.plan(paper_rates, max_level=2, level0_samples=256)
+    plan = dmlmc.plan(paper_rates, max_level=2, level0_samples=256, allocation="paper")
     estimator = {
         "naive": dmlmc.naive(loss, 2, 128),
         "MLMC": dmlmc.mlmc(loss, plan),

@@ -13,7 +13,7 @@ from dmlmc.experiments import sweeps
 
 RATES = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
 LOSS = dmlmc.QuadraticLoss(2, 1.0, 0.1, RATES)
-PLAN = dmlmc.plan(RATES, 1, level0_samples=4)
+PLAN = dmlmc.plan(RATES, 1, level0_samples=4, allocation="paper")
 
 
 def validation(params):

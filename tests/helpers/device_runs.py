@@ -20,7 +20,9 @@ from dmlmc.devices import even_mesh
 from tests.helpers.problems import neural_loss, neural_params
 
 RATES = dmlmc.Rates(1.8, 1.0, 1.0)
-PLAN = dmlmc.plan(RATES, 1, samples=[13, 3])  # not divisible by 2, 4 or 8, and fewer than devices at level 1
+PLAN = dmlmc.plan(
+    RATES, 1, samples=[13, 3], allocation="paper"
+)  # not divisible by 2, 4 or 8, and fewer than devices at level 1
 STEPS, SEEDS = 9, 8
 
 

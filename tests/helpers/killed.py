@@ -16,7 +16,7 @@ def train(directory=None):
     rates = dmlmc.Rates(1.8, 1.0, 1.0)
     quadratic = dmlmc.QuadraticLoss(dimension=3, L=1.0, M=1.0, rates=rates)
     return dmlmc.train(
-        dmlmc.delayed_mlmc(quadratic, dmlmc.plan(rates, 2, samples=[8, 4, 2])),
+        dmlmc.delayed_mlmc(quadratic, dmlmc.plan(rates, 2, samples=[8, 4, 2], allocation="paper")),
         optax.adam(0.1),
         jax.numpy.ones(3),
         STEPS,

@@ -9,7 +9,7 @@ import pandas as pd
 import dmlmc
 
 RATES = dmlmc.Rates(1.8, 1.0, 1.0)
-PLAN = dmlmc.plan(RATES, 2, samples=[8, 4, 2])
+PLAN = dmlmc.plan(RATES, 2, samples=[8, 4, 2], allocation="paper")
 QUADRATIC = dmlmc.QuadraticLoss(dimension=3, L=1.0, M=1.0, rates=RATES)
 KEYS = jax.random.split(jax.random.key(0), 4)
 

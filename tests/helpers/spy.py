@@ -25,7 +25,9 @@ class Spy(dmlmc.MultilevelLoss):
 
 
 def small_plan(periods=(1, 2, 4), samples=(5, 3, 2)):
-    return dmlmc.plan(dmlmc.Rates(1.8, 1.0, 1.0), len(samples) - 1, samples=samples, periods=periods)
+    return dmlmc.plan(
+        dmlmc.Rates(1.8, 1.0, 1.0), len(samples) - 1, samples=samples, periods=periods, allocation="paper"
+    )
 
 
 def assert_close(found, expected, rtol=1e-9):
@@ -37,4 +39,5 @@ MAKERS = {
     "naive": lambda **options: dmlmc.naive(Spy(), 2, 5, **options),
     "MLMC": lambda **options: dmlmc.mlmc(Spy(), small_plan(), **options),
     "delayed MLMC": lambda **options: dmlmc.delayed_mlmc(Spy(), small_plan(), **options),
+    "randomised MLMC": lambda **options: dmlmc.randomised_mlmc(Spy(), small_plan(), **options),
 }

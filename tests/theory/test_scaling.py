@@ -11,7 +11,7 @@ from dmlmc.theory.scaling import predicted_seconds
 
 
 def paper_plan(max_level=6, level0_samples=512):
-    return dmlmc.plan(dmlmc.Rates(1.8, 1.0, 1.0), max_level, level0_samples=level0_samples)
+    return dmlmc.plan(dmlmc.Rates(1.8, 1.0, 1.0), max_level, level0_samples=level0_samples, allocation="paper")
 
 
 @pytest.mark.parametrize("max_level", [0, 6, 12])

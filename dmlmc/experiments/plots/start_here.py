@@ -17,7 +17,7 @@ from dmlmc.brownian import coarsen, increments
 from dmlmc.experiments.plots.style import COLOURS, finished
 from dmlmc.experiments.plots.widgets import picture_under_sliders
 from dmlmc.rates import Rates
-from dmlmc.schedule import DELAYED, METHODS, MLMC, Plan, level_cost
+from dmlmc.schedule import DELAYED, METHODS, MLMC, PAPER, Plan, level_cost
 
 STEPS = 129  # enough to see level 6 refreshed three times at d = 1
 REUSED = "0.9"
@@ -35,7 +35,7 @@ def plan_picture(b: float = 1.8, c: float = 1.0, d: float = 1.0, max_level: int 
     max_level = integer("plan_picture: max_level", max_level, minimum=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the warning that b <= c: the sliders allow it
-        delayed = plan(Rates(b, c, d), max_level, samples=samples)
+        delayed = plan(Rates(b, c, d), max_level, samples=samples, allocation=PAPER)
     figure = Figure(figsize=(10, 5.6))
     # Fixed positions: matplotlib's layout engines take longer than the drawing itself, too slow for sliders.
     _raster(figure.add_axes((0.11, 0.54, 0.87, 0.39)), delayed)

@@ -16,7 +16,7 @@ def texts(axis):
 
 def test_the_picture_shows_the_papers_plan():
     raster, samples, work, span = start_here.plan_picture().axes
-    plan = dmlmc.plan(dmlmc.Rates(b=1.8, c=1.0, d=1.0), max_level=6, samples=823)
+    plan = dmlmc.plan(dmlmc.Rates(b=1.8, c=1.0, d=1.0), max_level=6, samples=823, allocation="paper")
     (mesh,) = [one for one in raster.collections if one.get_array() is not None]
     shown = np.asarray(mesh.get_array()).reshape(7, start_here.STEPS)
     expected = [[level in plan.due_levels(step) for step in range(start_here.STEPS)] for level in range(7)]
