@@ -100,7 +100,7 @@ def step_size_ladder(problem: Problem, samples: float, steps: int) -> dict[str, 
     >>> from dmlmc import Rates
     >>> ladder = step_size_ladder(Problem(1.0, 1.0, Rates(1.8, 1.0, 1.0), 6, 1.0), samples=1000, steps=4000)
     >>> {name: float(f"{size:.3g}") for name, size in ladder.items()}
-    {'paper': 0.000662, 'sharper': 0.122, 'stable, delayed MLMC': 2.0, 'stable, MLMC': 1.01}
+    {'paper': 0.000662, 'sharper': 0.164, 'stable, delayed MLMC': 2.0, 'stable, MLMC': 1.01}
     """
     planned = problem.plan(samples)
     return {

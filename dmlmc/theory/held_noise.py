@@ -11,7 +11,7 @@ refresh is therefore ``v_l (1 - q) / (1 + q)``, and its mean over a period is ``
 ``phi(z) = 1 - (1 - q) / z``. This is ``z / 2`` for small z and 1 for large z. Levels are independent, so
 ``E|grad F|^2`` is near ``sum v_l phi(a h p_l)``.
 
-**Guarantee.** Let S be the ``exact_staleness``. If ``6 a^2 S^2 + L' a <= 1`` and every period divides T, then the mean
+**Guarantee.** Let S be the ``staleness``. If ``6 a^2 S^2 + L' a <= 1`` and every period divides T, then the mean
 of ``E|grad F(x_t)|^2`` over t < T is at most ``4 gap / (a T) + 15 sum v_l min(1, a L' p_l)``. Proof:
 
 1. Let J be the levels with ``a L' p_l <= 1``. Write ``g_t = u_t + h_t``, where ``h_t`` is the noise of the levels in J
@@ -26,7 +26,9 @@ of ``E|grad F(x_t)|^2`` over t < T is at most ``4 gap / (a T) + 15 sum v_l min(1
 5. ``grad F(y_t) - u_t = (grad F(y_t) - grad F(x_t)) + A_t - m_t`` with ``|A_t| <= sum_k lambda_k |x_t - x_tau_k(t)|``.
    The part of A_t that comes from u has ``sum_t E|.|^2 <= a^2 S^2 sum_t E|u_t|^2``. The part from h: in a window of w
    steps a noise of level l is used at most p_l times, so ``E|sum of h|^2 <= w sum_J p_l v_l``. By Cauchy-Schwarz the
-   mean over t of ``(sum_k lambda_k sqrt(w_k))^2`` is at most ``L' sum_k lambda_k (p_k - 1) / 2 <= L' S``.
+   mean over t of ``(sum_k lambda_k sqrt(w_k))^2`` is at most ``L' sum_k lambda_k (p_k - 1) / 2 <= L' S``. The last
+   inequality holds since ``1 / (2 sin z) >= 1 / (2 z)``, so that S has a factor of at least
+   ``(2 p_k - 1) / pi > (p_k - 1) / 2`` for every level with ``p_k > 1``.
 6. Collect with ``|a + b + c|^2 <= 3 (...)`` and ``|A|^2 <= 2 (...)``. The condition cancels the terms in
    ``E|u_t|^2``, and ``a S <= 1 / sqrt(6)``. So the mean of ``E|grad F(y_t)|^2`` is at most ``2 gap / (a T) +
    (3 + sqrt(6) + 1) a L' sum_J p_l v_l + 3 sum v_l`` over the levels outside of J.
@@ -41,7 +43,7 @@ from scipy.linalg import solve_discrete_lyapunov
 from dmlmc._internal.checks import integer, positive
 from dmlmc.schedule import Plan
 from dmlmc.theory.quadratic import LinearModel, cycle_maps, delayed_model, growth_factor
-from dmlmc.theory.staleness import admitted, check_plan, exact_staleness, largest_root
+from dmlmc.theory.staleness import admitted, check_plan, largest_root, staleness
 from dmlmc.theory.theorem import Bound, Problem
 
 
@@ -94,7 +96,7 @@ def held_step_size(problem: Problem, plan: Plan) -> float:
     >>> round(1 / held_step_size(problem, problem.plan(1000)), 2)
     9.72
     """
-    return largest_root(problem, 6 * exact_staleness(problem, plan) ** 2)
+    return largest_root(problem.L_prime, 6 * staleness(problem, plan) ** 2)
 
 
 def held_bound(problem: Problem, plan: Plan, steps: int, step_size: float | None = None) -> Bound:

@@ -16,9 +16,10 @@ from dmlmc.theory.theorem import Problem, bound, largest_beta, lemma_constants, 
 def error_bounds(problem: Problem, samples: float, steps: int) -> pd.DataFrame:
     """The exact error at each step of a run at the theorem's step size, and the bounds that the lemmas give.
 
-    Columns: ``exact``; ``orthogonal``, the bound of ``dmlmc.theory.staleness`` (step 3, before summing over t);
-    ``lemma 1``, with the exact past on its right-hand side; ``kernel``, the same after the re-indexing to 1 / (t - s);
-    ``lemma 2``, with K1 and K2; ``remark``, with the remark's upper bounds on K1 and K2.
+    Columns: ``exact``; ``orthogonal``, with the orthogonal noise of ``dmlmc.theory.staleness`` (step 2) and, because
+    its step 3 needs the sum over t, Cauchy-Schwarz at each t for the staleness; ``lemma 1``, with the exact past on its
+    right-hand side; ``kernel``, the same after the re-indexing to 1 / (t - s); ``lemma 2``, with K1 and K2; ``remark``,
+    with the remark's upper bounds on K1 and K2.
     """
     plan, beta = problem.plan(samples), largest_beta(problem, steps)
     alpha = theorem_step_size(problem, DELAYED, steps)

@@ -1,6 +1,5 @@
 """Held noise: the exact stationary error against recursions and closed forms, the bound against exact moments."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 import dmlmc
 from dmlmc.theory.held_noise import held_bound, held_factor, held_step_size, stationary_error, stationary_formula
 from dmlmc.theory.quadratic import LinearModel, delayed_model, exact_moments, quadratic_curvatures
-from dmlmc.theory.staleness import exact_staleness, staleness
 from dmlmc.theory.theorem import Problem
 
 PAPER = Problem(L=1.0, M=1.0, rates=dmlmc.Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)
@@ -57,15 +55,6 @@ def test_the_published_counts_give_delay_several_times_the_noise_of_mlmc():
     ratios = [stationary_error(delayed, a) / stationary_error(plain, a) for a in (1e-5, 0.003, 0.03, 0.3)]
     assert ratios[0] == pytest.approx(plan.long_run_variance() / plan.variance(), rel=5e-3)
     assert ratios[1:] == pytest.approx([8.34, 5.91, 2.17], abs=0.005)
-
-
-@pytest.mark.parametrize("period", [2, 3, 8, 64])
-def test_the_norm_of_a_triangle_is_exact(period):
-    problem = dataclasses.replace(PAPER, max_level=1)
-    plan = dmlmc.plan(PAPER.rates, 1, samples=[1, 1], periods=[1, period])
-    triangle = np.tril(np.ones((period, period)), -1)
-    assert exact_staleness(problem, plan) == pytest.approx(np.linalg.norm(triangle, 2) / 2, rel=1e-9)
-    assert staleness(problem, plan) / 2 <= exact_staleness(problem, plan) <= staleness(problem, plan) * (1 + 1e-12)
 
 
 @settings(max_examples=60, deadline=None)
