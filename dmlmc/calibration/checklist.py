@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
@@ -11,15 +11,18 @@ import jax.random as jr
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, Key, PyTree
+from scipy import stats
 
 from dmlmc._internal.array_checks import parameters, random_key
 from dmlmc._internal.checks import instance, integer, positive, positive_reals
 from dmlmc.allocation import plan
 from dmlmc.calibration.fits import FittedRates, fit_rates
+from dmlmc.calibration.interval import Interval
 from dmlmc.calibration.levels import Measurement, measure_levels
 from dmlmc.losses import MultilevelLoss, mean_loss
 from dmlmc.rates import Rates
-from dmlmc.schedule import Plan
+from dmlmc.schedule import PAPER, Plan
+from dmlmc.theory.staleness import largest_safe_step
 
 ROUNDING = 1e-4  # a rate this small is 0: exact levels have no scatter, and an interval as narrow as rounding errors
 HEAVY = 100.0  # a kurtosis above this needs ten thousand samples for a second moment to within a tenth
@@ -30,18 +33,23 @@ class CheckList:
     """What to look at before trusting multilevel gradients: tails, telescoping, rates, a verdict. ``print`` it.
 
     ``table`` is that of the measurement, ``fitted`` the rates with intervals, ``plan`` what follows from them, or None.
-    ``dmlmc.calibrate`` makes one, and so does ``CheckList.from_measurement``.
+    ``safe_step`` is the largest learning rate of SGD that the guarantee of ``dmlmc.theory.staleness`` admits for this
+    plan and the pathwise smoothness in the table, with an interval. It is as local as the measurement: at one point,
+    along one direction. ``dmlmc.calibrate`` makes a check list, and so does ``CheckList.from_measurement``.
 
     >>> from dmlmc import QuadraticLoss
     >>> quadratic = QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
     >>> _, report = calibrate(quadratic, jnp.ones(2), jr.key(0), 20_000, max_level=2, steps=[1, 2, 4])
     >>> report.warnings(), report.plan.max_level, len(report.verdict())
-    ([], 2, 4)
+    ([], 2, 6)
+    >>> print(report.safe_step)  # L = 2, so MLMC's is 1 / (2 + 1 + 1/2)
+    0.19 [0.19, 0.19]
     """
 
     table: pd.DataFrame
     fitted: FittedRates
     plan: Plan | None
+    safe_step: Interval | None = None
 
     @classmethod
     def from_measurement(
@@ -66,10 +74,10 @@ class CheckList:
         if fitted is not None and not isinstance(fitted, FittedRates):
             raise TypeError(f"{name}: fitted must be what dmlmc.fit_rates(...) returns, got {fitted!r}.")
         fitted = fitted or fit_rates(measured)
-        follows = None
-        if fitted.b.estimate > 0 and fitted.c.estimate > 0:
-            follows = plan(fitted.rates(), len(measured.levels) - 1, level0_samples=level0_samples)
-        return cls(measured.table(), fitted, follows)
+        if fitted.b.estimate <= 0 or fitted.c.estimate <= 0:
+            return cls(measured.table(), fitted, None)
+        follows = plan(fitted.rates(), len(measured.levels) - 1, level0_samples=level0_samples)
+        return cls(measured.table(), fitted, follows, _safe_step(measured, follows))
 
     def warnings(self) -> list[str]:
         """What is wrong or doubtful, in words; empty if nothing is."""
@@ -88,22 +96,36 @@ class CheckList:
         return found
 
     def verdict(self) -> list[str]:
-        """Is MLMC worth it, is delay safe, and what plan follows."""
+        """Is MLMC worth it, is delay possible, what plan follows, its noise over many steps, and the largest safe step.
+
+        A positive d makes delay possible. Whether it pays depends on the learning rate as well: held gradients hold
+        their noise (the held allocation makes up for that), and a step should not be much above the largest safe one.
+        """
         b, c, d = self.fitted
         worth = "yes" if b.low > c.high + ROUNDING else "no" if b.high <= c.low + ROUNDING else "not decided"
-        safe = "yes" if d.low > ROUNDING else "no" if d.high <= ROUNDING else "not decided"
+        possible = "yes" if d.low > ROUNDING else "no" if d.high <= ROUNDING else "not decided"
         if d.low > c.high:
             growth = "d > c, mean span is bounded"
         elif d.high >= c.low:
             growth = "d = c within its interval, mean span grows like l_max"
         else:
             growth = "d < c, mean span grows like 2^((c - d) l_max)"
-        lines = [f"MLMC worth it (b > c)?  {worth}", f"delay safe (d > 0)?     {safe}; {growth}"]
+        lines = [f"MLMC worth it (b > c)?  {worth}", f"delay possible (d > 0)? {possible}; {growth}"]
         if self.plan is None:
             return [*lines, "plan:                   none, the variance does not fall with the level"]
-        gain = self.plan.without_delay().mean_span() / self.plan.mean_span()
-        lines.append(f"plan:                   N_l {self.plan.samples}, periods {self.plan.periods}")
-        return [*lines, f"                        mean span {gain:.1f} times below MLMC's"]
+        return [*lines, *self._plan_lines(self.plan)]
+
+    def _plan_lines(self, held: Plan) -> list[str]:
+        mlmc, variances = held.without_delay(), self.table.variance.to_numpy()
+        paper = replace(held, samples=mlmc.samples, allocation=PAPER)
+        span, work = mlmc.mean_span() / held.mean_span(), held.mean_work() / mlmc.mean_work()
+        noise, published = (one.long_run_variance(variances) / mlmc.variance(variances) for one in (held, paper))
+        lines = [
+            f"plan:                   N_l {held.samples}, periods {held.periods}",
+            f"                        mean span {span:.1f} times below MLMC's, mean work {work:.2f} of MLMC's",
+            f"long-run variance:      {noise:.2f} of MLMC's ({published:.2f} with the paper's N_l {paper.samples})",
+        ]
+        return [*lines, f"largest safe step:      {self.safe_step}, for the smoothness measured here"]
 
     def __str__(self) -> str:
         shown = self.table[["level", "samples", "steps", "second_moment", "variance"]].copy()
@@ -116,6 +138,20 @@ class CheckList:
         rates = [f"{name} = {value}" for name, value in self.fitted._asdict().items()]
         warnings = self.warnings() or ["no warnings: tails are moderate and the sum telescopes"]
         return "\n".join([pd.DataFrame(text).to_string(index=False), "", ",  ".join(rates), *warnings, *self.verdict()])
+
+
+def _safe_step(measured: Measurement, planned: Plan) -> Interval:
+    """The largest safe step with a 95% interval: a jackknife over blocks, which share their noise over levels."""
+    smoothness = measured.blocks.pivot(index="level", columns="block", values="smoothness").to_numpy()
+    count, total = smoothness.shape[1], smoothness.sum(axis=1, keepdims=True)
+
+    def largest(means):  # a level without curvature has smoothness 0
+        return largest_safe_step(np.maximum(means, np.finfo(float).tiny), planned.periods)
+
+    estimate = largest(total[:, 0] / count)
+    without_one = [largest(means) for means in ((total - smoothness) / (count - 1)).T]
+    half = float(stats.t.ppf(0.975, count - 1) * np.std(without_one) * math.sqrt(count - 1))
+    return Interval(estimate, estimate - half, estimate + half)
 
 
 def calibrate(
@@ -137,15 +173,19 @@ def calibrate(
     get the same samples, at least two per block. Smoothness compares two points. The second is ``other`` or, by
     default, a step of SGD away: against the mean gradient of level 0, by ``distance`` times the norm of the parameters,
     or times 1 if that is more. That is the direction in which training moves and in which a reused gradient goes stale.
-    ``max_level``, ``steps`` and ``blocks`` go to ``dmlmc.measure_levels``, ``drop`` to ``dmlmc.fit_rates``.
+    ``max_level``, ``steps`` and ``blocks`` go to ``dmlmc.measure_levels``, ``drop`` to ``dmlmc.fit_rates``. The
+    variances and costs themselves are in the table of the report, and ``dmlmc.plan`` takes them, too.
 
-    >>> from dmlmc import QuadraticLoss
-    >>> quadratic = QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
+    >>> import dmlmc
+    >>> quadratic = dmlmc.QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
     >>> rates, report = calibrate(quadratic, jnp.ones(2), jr.key(0), 50_000, max_level=2, steps=[1, 2, 4])
     >>> abs(rates.b - 1.8) < 0.2, round(rates.c, 3), round(rates.d, 2)
     (True, 1.0, 1.0)
     >>> print(report.verdict()[0])
     MLMC worth it (b > c)?  yes
+    >>> measured = {"variances": report.table.variance, "costs": report.table.steps}
+    >>> dmlmc.plan(rates, max_level=4, level0_samples=64, **measured).periods
+    (1, 2, 4, 8, 16)
     """
     instance("calibrate: loss", loss, MultilevelLoss, ", such as dmlmc.SDELoss(...)")
     parameters("calibrate: params", params)

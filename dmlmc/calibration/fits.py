@@ -21,8 +21,17 @@ class FittedRates(NamedTuple):
     d: Interval
 
     def rates(self) -> Rates:
-        """The estimates as ``dmlmc.Rates``, ready for ``dmlmc.plan``; a d below 0 counts as 0."""
-        return Rates(self.b.estimate, self.c.estimate, max(self.d.estimate, 0.0))
+        """The estimates as ``dmlmc.Rates``, ready for ``dmlmc.plan``.
+
+        If the interval of d holds the integer nearest to d, that integer is taken: a d of 0.97 [0.92, 1.02] gives the
+        periods (1, 2, 4, 8) and not (1, 1, 2, 4). A d below 0 counts as 0.
+
+        >>> FittedRates(Interval(1.8, 1.7, 1.9), Interval(1.0, 1.0, 1.0), Interval(0.97, 0.92, 1.02)).rates().d
+        1.0
+        """
+        nearest = float(round(self.d.estimate))
+        d = nearest if self.d.low <= nearest <= self.d.high else self.d.estimate
+        return Rates(self.b.estimate, self.c.estimate, max(d, 0.0))
 
 
 def fit_rates(

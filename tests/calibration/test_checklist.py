@@ -2,12 +2,16 @@
 
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 import pandas as pd
 import pytest
 
 import dmlmc
+from dmlmc.calibration.checklist import _safe_step
 from dmlmc.calibration.fits import FittedRates
 from dmlmc.calibration.interval import Interval
+from dmlmc.theory.staleness import largest_safe_step, safe_step_size
+from dmlmc.theory.theorem import Problem
 from tests.helpers.measurements import NEARBY, POINT, TRUE, measure, quadratic
 
 
@@ -25,7 +29,8 @@ def test_a_sum_that_does_not_telescope_is_noticed(x64):
 
 
 def made_up(b, c, d, **columns):
-    table = pd.DataFrame({"level": [0, 1, 2], "samples": 100, "kurtosis": 3.0, "consistency": 1.0} | columns)
+    fixed = {"level": [0, 1, 2], "samples": 100, "kurtosis": 3.0, "consistency": 1.0, "variance": [1.0, 0.2, 0.1]}
+    table = pd.DataFrame(fixed | columns)
     fitted = FittedRates(*(Interval(value, value - 0.1, value + 0.1) for value in (b, c, d)))
     return dmlmc.CheckList(table, fitted, dmlmc.plan(fitted.rates(), 2, level0_samples=10) if b > c else None)
 
@@ -33,21 +38,54 @@ def made_up(b, c, d, **columns):
 @pytest.mark.parametrize(
     ("rates", "worth", "safe", "plan"),
     [
-        ((2.0, 1.0, 1.0), "yes", "yes; d = c within its interval", "N_l (10, 4, 2), periods (1, 2, 4)"),
-        ((2.0, 1.0, 1.5), "yes", "yes; d > c, mean span is bounded", "N_l (10, 4, 2), periods (1, 2, 8)"),
+        ((2.0, 1.0, 0.96), "yes", "yes; d = c within its interval", "N_l (10, 8, 8), periods (1, 2, 4)"),
+        ((2.0, 1.0, 1.5), "yes", "yes; d > c, mean span is bounded", "N_l (10, 8, 16), periods (1, 2, 8)"),
         ((1.05, 1.0, 0.05), "not decided", "not decided; d < c", "N_l (10, 5, 3), periods (1, 1, 1)"),
         ((0.5, 1.0, -0.5), "no", "no; d < c", "none, the variance"),
     ],
 )
 def test_the_verdict(rates, worth, safe, plan):
     lines = "\n".join(made_up(*rates).verdict())
-    assert f"(b > c)?  {worth}\n" in lines and f"(d > 0)?     {safe}" in lines and plan in lines
+    assert f"(b > c)?  {worth}\n" in lines and f"(d > 0)? {safe}" in lines and plan in lines
 
 
 @pytest.mark.parametrize(("rounding", "safe"), [(1e-7, "no"), (-1e-7, "no"), (1e-3, "yes")])
 def test_a_rate_that_is_zero_up_to_rounding_makes_no_delay_safe(rounding, safe):
     exact = FittedRates(*(Interval(value, value, value) for value in (2.0, 1.0, rounding)))
-    assert f"delay safe (d > 0)?     {safe};" in "\n".join(dmlmc.CheckList(pd.DataFrame(), exact, None).verdict())
+    assert f"delay possible (d > 0)? {safe};" in "\n".join(dmlmc.CheckList(pd.DataFrame(), exact, None).verdict())
+
+
+def test_the_verdict_gives_the_noise_over_many_steps():
+    """Samples 10, 4, 2 of MLMC with variances 1, 0.2, 0.1: 0.1 + 0.05 + 0.05. Held counts keep that noise."""
+    lines = made_up(2.0, 1.0, 1.0).verdict()
+    assert "mean span 2.0 times below MLMC's, mean work 1.00 of MLMC's" in lines[3]
+    published = (0.1 + 2 * 0.05 + 4 * 0.05) / 0.2
+    assert lines[4] == f"long-run variance:      1.00 of MLMC's ({published:.2f} with the paper's N_l (10, 4, 2))"
+
+
+def test_the_largest_safe_step_is_that_of_the_theory_for_known_constants(x64):
+    """Smoothness 2^(-d l) L, exactly: so is the step, and its interval has no width."""
+    report = dmlmc.CheckList.from_measurement(measure(quadratic(), samples=512))
+    levels = np.arange(len(report.table))
+    known = largest_safe_step(2.0 * 2.0 ** (-TRUE.d * levels), report.plan.periods)
+    assert report.safe_step == pytest.approx((known, known, known), rel=1e-6)
+    problem = Problem(L=2.0, M=0.5, rates=report.plan.rates, max_level=report.plan.max_level, gap=1.0)
+    assert safe_step_size(problem, report.plan) < known  # its L' is that of infinitely many levels
+    assert f"largest safe step:      {report.safe_step}" in str(report)
+
+
+def test_the_interval_of_the_safe_step_covers_the_truth_as_often_as_it_should():
+    """Smoothness of a level scatters over samples as |1 + 0.5 normal| times its mean; 100 measurements."""
+    true = np.array([1.0, 0.5, 0.25])
+    rng, plan = np.random.default_rng(0), dmlmc.plan(TRUE, 2, level0_samples=8)
+    factor_mean = np.abs(1 + 0.5 * rng.normal(size=10**6)).mean()
+    known, hits = largest_safe_step(true * factor_mean, plan.periods), 0
+    for _ in range(100):
+        factors = np.abs(1 + 0.5 * rng.normal(size=(32, 16))).mean(axis=1)
+        blocks = [{"level": l, "block": b, "smoothness": v * factors[b]} for l, v in enumerate(true) for b in range(32)]
+        found = _safe_step(dmlmc.Measurement(pd.DataFrame(blocks), pd.DataFrame()), plan)
+        hits += found.low <= known <= found.high
+    assert 88 <= hits <= 100  # 95 expected, standard deviation 2.2
 
 
 def test_heavy_tails_give_a_warning():
