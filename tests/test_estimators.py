@@ -121,6 +121,27 @@ def test_mlmc_and_naive_have_the_same_mean_gradient(x64):
     assert np.max(np.abs(offset / errors[0])) > 6  # level 0 alone is told apart
 
 
+def test_the_long_run_variance_is_that_of_long_averages_of_gradients(x64):
+    """At fixed parameters, T times the variance of the mean of T gradients, over whole cycles."""
+    rates, steps, runs = dmlmc.Rates(1.8, 1.0, 1.0), 32, 4000
+    loss = dmlmc.QuadraticLoss(1, 1.0, 1.0, rates)
+    for allocation in ("held", "paper"):
+        plan = dmlmc.plan(rates, 3, level0_samples=4, allocation=allocation)
+        estimator, params = dmlmc.delayed_mlmc(loss, plan), jnp.zeros(1)
+
+        def average(key, estimator=estimator, params=params):
+            def step(state, index):
+                grads, state = estimator.estimate(params, state, index, key)
+                return state, grads[0]
+
+            return jnp.mean(jax.lax.scan(step, estimator.init(params), jnp.arange(steps))[1])
+
+        means = jax.jit(jax.vmap(average))(jax.random.split(jax.random.key(0), runs))
+        ratio = steps * float(jnp.var(means)) / plan.long_run_variance()
+        assert abs(ratio - 1) < 4 * (2 / runs) ** 0.5
+    assert plan.long_run_variance() > 2 * plan.variance()  # the test can tell
+
+
 @pytest.mark.parametrize(
     "make", [lambda: dmlmc.mlmc(Spy(), small_plan(samples=(1, 1, 1))), lambda: dmlmc.naive(Spy(), 2, 1)]
 )

@@ -11,6 +11,10 @@ refresh is therefore ``v_l (1 - q) / (1 + q)``, and its mean over a period is ``
 ``phi(z) = 1 - (1 - q) / z``. This is ``z / 2`` for small z and 1 for large z. Levels are independent, so
 ``E|grad F|^2`` is near ``sum v_l phi(a h p_l)``.
 
+Randomised MLMC computes level l with probability ``1/p_l`` and weight p_l. On a quadratic loss with curvatures h_l its
+second moment goes from ``E x^2`` to ``((1 - a h)^2 + a^2 sum (p_l - 1) h_l^2) E x^2 + a^2 sum p_l v_l``. It has the
+noise of a held gradient, and a smaller limit of stability instead of staleness.
+
 **Guarantee.** Let S be the ``staleness``. If ``6 a^2 S^2 + L' a <= 1`` and every period divides T, then the mean
 of ``E|grad F(x_t)|^2`` over t < T is at most ``4 gap / (a T) + 15 sum v_l min(1, a L' p_l)``. Proof:
 
@@ -86,6 +90,20 @@ def stationary_error(model: LinearModel, step_size: float) -> float:
         squares.append(moments[0, 0])
         moments = matrix @ moments @ matrix.T + added
     return float(model.curvature**2 * np.mean(squares))
+
+
+def randomised_error(model: LinearModel, step_size: float) -> float:
+    """The exact stationary ``E|grad F|^2`` of randomised MLMC; infinite if the run is unstable.
+
+    >>> plain = LinearModel((1.0,), (0.5,), (1,))  # without delay it is MLMC
+    >>> round(randomised_error(plain, 0.1), 6) == round(stationary_error(plain, 0.1), 6)
+    True
+    """
+    step_size, h = positive("randomised_error: step_size", step_size), model.curvature
+    extra = sum((p - 1) * curvature**2 for p, curvature in zip(model.periods, model.curvatures, strict=True))
+    noise = sum(p * variance for p, variance in zip(model.periods, model.variances, strict=True))
+    contraction = 2 * h - step_size * (h**2 + extra)
+    return h**2 * step_size * noise / contraction if contraction > 0 else math.inf
 
 
 def held_step_size(problem: Problem, plan: Plan) -> float:

@@ -2,13 +2,23 @@
 
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import dmlmc
-from dmlmc.theory.held_noise import held_bound, held_factor, held_step_size, stationary_error, stationary_formula
+from dmlmc.experiments.bounds import measured_run
+from dmlmc.theory.held_noise import (
+    held_bound,
+    held_factor,
+    held_step_size,
+    randomised_error,
+    stationary_error,
+    stationary_formula,
+)
 from dmlmc.theory.quadratic import LinearModel, delayed_model, exact_moments, quadratic_curvatures
 from dmlmc.theory.theorem import Problem
 
@@ -50,11 +60,38 @@ def test_the_factor_is_half_of_z_when_small_and_one_when_large():
 
 
 def test_the_published_counts_give_delay_several_times_the_noise_of_mlmc():
-    plan = dmlmc.plan(PAPER.rates, 6, level0_samples=512)
+    plan = dmlmc.plan(PAPER.rates, 6, level0_samples=512, allocation="paper")
     delayed, plain = (delayed_model(PAPER, one) for one in (plan, plan.without_delay()))
     ratios = [stationary_error(delayed, a) / stationary_error(plain, a) for a in (1e-5, 0.003, 0.03, 0.3)]
     assert ratios[0] == pytest.approx(plan.long_run_variance() / plan.variance(), rel=5e-3)
     assert ratios[1:] == pytest.approx([8.34, 5.91, 2.17], abs=0.005)
+
+
+def test_held_counts_give_delay_the_noise_of_mlmc_at_small_steps():
+    plan = dmlmc.plan(PAPER.rates, 6, level0_samples=512)
+    delayed, plain = (delayed_model(PAPER, one) for one in (plan, plan.without_delay()))
+    ratios = [stationary_error(delayed, a) / stationary_error(plain, a) for a in (1e-6, 0.003)]
+    assert ratios == pytest.approx([1.0, 0.991], abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["held", "paper", "MLMC", "randomised"])
+def test_runs_of_the_estimators_have_the_stationary_error_of_the_recursion(x64, name):
+    """Sixteen long runs from the optimum, in stretches of 160 steps; a run forgets its start in ten steps or so."""
+    problem = Problem(L=1.0, M=1.0, rates=dmlmc.Rates(b=1.8, c=1.0, d=1.0), max_level=3, gap=1.0)
+    loss = dmlmc.QuadraticLoss(2, problem.L, problem.M, problem.rates)
+    plan = dmlmc.plan(problem.rates, 3, level0_samples=3, allocation="paper" if name == "paper" else "held")
+    plan = plan.without_delay() if name == "MLMC" else plan
+    make, theory = (dmlmc.randomised_mlmc, randomised_error) if name == "randomised" else (
+        dmlmc.delayed_mlmc, stationary_error)  # fmt: skip
+    keys = jax.random.split(jax.random.key(0), 16)
+    squares, _ = measured_run(
+        make(loss, plan), lambda params: loss.curvature(3) * params, jnp.zeros(2), [0.2], 160 * 26, keys
+    )
+    stretches = squares[0].reshape(16, 26, 160)[:, 1:].mean(axis=2)
+    stretches = stretches.mean(axis=0) if name == "randomised" else stretches.ravel()  # runs leave out the same levels
+    exact = theory(delayed_model(problem, plan), 0.2)
+    error = np.std(stretches, ddof=1) / len(stretches) ** 0.5
+    assert abs(stretches.mean() - exact) < 4 * error and error < 0.03 * exact
 
 
 @settings(max_examples=60, deadline=None)
