@@ -11,7 +11,7 @@ def data(tmp_path):
     """The committed data of notebooks 02 and 03 at paper size, and made-up rates and seconds."""
     for name in ("deep_hedging.json", "deep_hedging_curves.csv", "theorem.json", "theorem_curves.csv"):
         shutil.copy(summary.DATA / name, tmp_path)
-    estimates = {"b": 1.9, "c": 1.0, "d": 1.1, "euler_b": 0.9}
+    estimates = {"b": 1.95, "c": 1.0, "d": 1.05, "euler_b": 0.95}
     rates = {name: {"estimate": value, "low": value - 0.1, "high": value + 0.1} for name, value in estimates.items()}
     (tmp_path / "assumptions.json").write_text(json.dumps({"profile": "paper", **rates}))
     seconds = {"estimate": 14.0, "low": 12.0, "high": 16.0}
@@ -23,11 +23,28 @@ def verdicts(directory, **options):
     return [record["reproduced"] for record in summary.judge(directory, **options)]
 
 
-def test_a_record_has_six_fields_and_is_plain_json(data):
+WORK = 7  # the claim about work: more than claimed, hence neither yes nor no
+
+
+def test_a_record_has_seven_fields_and_is_plain_json(data):
     records = summary.judge(data)
-    assert all(list(record) == ["claim", "paper", "found", "low", "high", "reproduced"] for record in records)
+    fields = ["claim", "paper", "found", "low", "high", "reproduced", "verdict"]
+    assert all(list(record) == fields for record in records)
     assert json.loads(summary.to_json(records)) == records
-    assert verdicts(data) == [True] * len(records)
+    assert verdicts(data) == [None if place == WORK else True for place in range(10)]
+    words = [record["verdict"] for record in records]
+    assert words == [
+        "yes",
+        "counted",
+        "yes",
+        "yes",
+        "counted",
+        "yes",
+        "yes",
+        "more than claimed (early phase)",
+        "yes",
+        "yes",
+    ]
 
 
 def test_the_measured_ratios_are_those_that_the_notebook_saved(data):
@@ -43,24 +60,35 @@ def test_the_measured_ratios_are_those_that_the_notebook_saved(data):
 
 def test_a_notebook_that_was_not_run_or_failed_is_not_judged(data):
     (data / "assumptions.json").unlink()
-    assert verdicts(data) == [None] * 4 + [True] * 6
+    assert verdicts(data) == [None] * 4 + [True] * 3 + [None] + [True] * 2
     assert verdicts(data, failed=["03_deep_hedging"]) == [None] * 4 + [True] + [None] * 3 + [True] * 2
+    assert summary.judge(data)[0]["verdict"] == "not run"
     assert summary.as_text(summary.judge(data)).count("not run") == 4
     assert json.loads(summary.to_json(summary.judge(data)))[0]["found"] is None
 
 
-def test_a_quick_run_shows_numbers_and_judges_nothing(data):
+def test_a_quick_run_shows_numbers_and_judges_only_counts(data):
     for name in ("deep_hedging.json", "assumptions.json", "theorem.json", "wall_clock.json"):
         text = (data / name).read_text()
         (data / name).write_text(text.replace('"profile": "paper"', '"profile": "quick"'))
     judged = [record["claim"] for record in summary.judge(data) if record["reproduced"] is not None]
-    assert judged == ["span per step, MLMC over delayed MLMC, counted"]
+    assert judged == ["cost of level l grows as 2^(c l)", "span per step, MLMC over delayed MLMC"]
     assert all(record["found"] is not None for record in summary.judge(data))
-    assert summary.as_text(summary.judge(data)).count("too small to say") == 9
+    assert summary.as_text(summary.judge(data)).count("too small to say") == 8
 
 
 def test_the_committed_summary_follows_from_the_committed_data():
     assert json.loads((summary.DATA / "summary.json").read_text()) == summary.judge(summary.DATA)
+
+
+def test_what_is_counted_comes_out_as_stated():
+    counts = {record["claim"]: record for record in summary.judge(summary.DATA) if record["verdict"] == "counted"}
+    assert [record["claim"] for record in counts.values()] == [
+        claim.claim for claim in claims.CLAIMS if claim.kind == "counted"
+    ]
+    span, cost = counts["span per step, MLMC over delayed MLMC"], counts["cost of level l grows as 2^(c l)"]
+    assert (span["found"], span["low"], span["high"]) == (16, 16, 16)
+    assert cost["found"] == pytest.approx(1, abs=1e-6)
 
 
 def test_the_command_prints_the_table_and_the_rules(data, capsys):
