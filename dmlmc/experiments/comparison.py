@@ -52,14 +52,20 @@ def compare(
 
 
 def cost_to_reach(record: pd.DataFrame, target: float, cost: str) -> pd.Series:
-    """The cumulative cost (``"span"``, ``"work"``, ``"step"`` or ``"seconds"``) at which each run first reaches a loss.
+    """The cumulative cost (``"span"``, ``"work"``, ``"step"``, ``"seconds"``) at which runs reach a loss for good.
 
-    Between two evaluations the logarithm of the loss is interpolated linearly in the cost. NaN for a run that never
-    reaches the loss. The result is indexed by method and seed.
+    For good: at no later evaluation is the loss above ``target``. A run that dips below the loss and comes back has
+    not reached it yet, so noise does not count as progress. Between the last evaluation above the target and the next
+    one the logarithm of the loss is interpolated linearly in the cost. If it has none, as that of an infinite loss, the
+    cost is that of the next evaluation.
 
-    >>> record = pd.DataFrame({"method": "MLMC", "seed": 0, "span": [0.0, 64.0, 128.0], "loss": [4.0, 1.0, 0.25]})
+    The cost of a run that ends above the target is NaN, and that of a run that never is above is its first one. The
+    result is indexed by method and seed.
+
+    >>> losses = [4.0, 0.25, 1.0, 0.25]  # below 0.5 twice, the second time for good
+    >>> record = pd.DataFrame({"method": "MLMC", "seed": 0, "span": [0.0, 64.0, 128.0, 192.0], "loss": losses})
     >>> float(cost_to_reach(record, 0.5, "span").loc["MLMC", 0])
-    96.0
+    160.0
     """
     positive("cost_to_reach: target", target)
     if cost not in record.columns:
@@ -67,15 +73,17 @@ def cost_to_reach(record: pd.DataFrame, target: float, cost: str) -> pd.Series:
 
     def of_run(run: pd.DataFrame) -> float:
         losses, costs = run.loss.to_numpy(), run[cost].to_numpy()
-        reached = np.flatnonzero(losses <= target)
-        if reached.size == 0:
-            return math.nan
-        first = reached[0]
-        if first == 0:
+        above = np.flatnonzero(~(losses <= target))  # NaN counts as above
+        if above.size == 0:
             return float(costs[0])
-        before, after = np.log(losses[first - 1]), np.log(losses[first])
-        share = (before - math.log(target)) / (before - after)
-        return float(costs[first - 1] + share * (costs[first] - costs[first - 1]))
+        last = above[-1]
+        if last == len(losses) - 1:
+            return math.nan
+        before, after = float(losses[last]), float(losses[last + 1])
+        if not (before < math.inf and after > 0):
+            return float(costs[last + 1])
+        share = (math.log(before) - math.log(target)) / (math.log(before) - math.log(after))
+        return float(costs[last] + share * (costs[last + 1] - costs[last]))
 
     return record.groupby(["method", "seed"], sort=False)[["loss", cost]].apply(of_run)
 
@@ -83,26 +91,34 @@ def cost_to_reach(record: pd.DataFrame, target: float, cost: str) -> pd.Series:
 def ratio_to_reach(
     record: pd.DataFrame, target: float, cost: str, *, over: str = MLMC, under: str = DELAYED
 ) -> Interval:
-    """Cost of ``over`` divided by cost of ``under`` to reach a loss: mean of the ratios per seed, with a t-interval."""
+    """Cost of ``over`` by cost of ``under`` to reach a loss for good: mean of the ratios per seed, and t-interval."""
     needed = cost_to_reach(record, target, cost)
     return mean_interval((needed[over] / needed[under]).to_numpy())
 
 
 def common_targets(record: pd.DataFrame, count: int = 4) -> list[float]:
-    """Losses that every run reaches after its first evaluation, evenly spaced on a log scale, to two digits.
+    """Losses that every run reaches for good after its second evaluation, evenly spaced on a log scale.
 
-    >>> record = pd.DataFrame({"method": "MLMC", "seed": 0, "step": [0, 1, 2], "loss": [9.0, 8.0, 1.0]})
-    >>> common_targets(record, count=2)
+    They lie between the least loss at a second evaluation and the largest at a last one, rounded to two digits, or to
+    as many as keep them there and apart.
+
+    >>> losses = [9.0, 8.0, 0.5, 1.0]  # the run was at 0.5, but did not stay there
+    >>> common_targets(pd.DataFrame({"method": "MLMC", "seed": 0, "step": range(4), "loss": losses}), count=2)
     [4.0, 2.0]
     """
     runs = record.groupby(["method", "seed"]).loss
-    highest, lowest = runs.nth(1).min(), runs.min().max()
-    if not highest > lowest:
+    highest, lowest = runs.nth(1).min(), runs.nth(-1).max(skipna=False)  # a run that ends with NaN reaches nothing
+    if not 0 < lowest < highest < math.inf:
         raise ValueError(
-            "common_targets: record must have a loss that every run reaches after its first evaluation, got none; "
-            "train longer or evaluate more often."
+            "common_targets: record must have a positive loss that every run reaches for good after its second "
+            "evaluation, got none; train longer or evaluate more often."
         )
-    return [float(f"{target:.2g}") for target in np.geomspace(highest, lowest, count + 2)[1:-1]]
+    exact = np.geomspace(highest, lowest, count + 2)[1:-1]
+    for digits in range(2, 18):  # 17 digits are all that a float has
+        targets = [float(f"{target:.{digits}g}") for target in exact]
+        if len(set(targets)) == count and all(lowest <= target <= highest for target in targets):
+            break
+    return targets
 
 
 def summarise(record: pd.DataFrame, targets: Sequence[float], **facts: Any) -> dict[str, Any]:

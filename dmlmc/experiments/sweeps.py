@@ -158,9 +158,9 @@ def best_rates(record: pd.DataFrame) -> pd.DataFrame:
 
 
 def span_ratios(record: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Span of MLMC over span of delayed MLMC, at losses that all their runs reach.
+    """Span of MLMC over span of delayed MLMC, to losses that all their runs reach for good.
 
-    ``record`` is of one optimiser and learning rate. The result is empty if no loss is reached by all runs.
+    ``record`` is of one optimiser and learning rate. The result is empty if there is no such loss.
     """
     pair = record[record.method.isin([MLMC, DELAYED])]
     try:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dmlmc._internal.files import write
-from dmlmc.reproduce.summary import CLAIMS, DATA, as_rows
+from dmlmc.reproduce.claims import CLAIMS
+from dmlmc.reproduce.summary import DATA, as_rows
 from dmlmc.theory.scaling import scaling_rows
 
 README = Path(__file__).parents[2] / "README.md"

@@ -7,6 +7,8 @@ import numpy as np
 import optax
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dmlmc
 from dmlmc.calibration.interval import mean_interval
@@ -42,6 +44,52 @@ def test_the_cost_is_zero_for_a_loss_reached_at_the_start_and_nan_for_one_never_
     assert comparison.cost_to_reach(RECORD, math.exp(-6.0), "span").isna().tolist() == [True, False, False] * 2
 
 
+def one_run(losses, costs=None):
+    costs = range(len(losses)) if costs is None else costs
+    return pd.DataFrame({"method": "MLMC", "seed": 0, "span": np.asarray(costs, float), "loss": losses})
+
+
+def cost_of(losses, target, costs=None):
+    return comparison.cost_to_reach(one_run(losses, costs), target, "span").item()
+
+
+def test_a_loss_is_reached_when_the_run_never_is_above_it_again():
+    losses = [16.0, 1.0, 8.0, 2.0, 4.0, 1.0, 2.0]  # below 2 at 1, back above, at 2 or below for good from 5 on
+    assert cost_of(losses, 2.0) == pytest.approx(4.5)
+    assert cost_of(losses, 4.0) == pytest.approx(2.5)  # 4 itself counts as reached
+    assert cost_of(losses, 8.0) == pytest.approx(0.25)
+    assert np.isnan(cost_of(losses, 1.9)) and cost_of(losses, 16.0) == 0
+    assert cost_of(losses, 2.0, costs=[0, 1, 2, 3, 10, 30, 31]) == pytest.approx(20)
+
+
+def test_losses_without_a_logarithm_give_the_cost_of_an_evaluation():
+    assert cost_of([np.inf, 1.0], 2.0) == cost_of([np.nan, 1.0], 2.0) == 1
+    assert cost_of([4.0, np.inf, 1.0, 0.5], 2.0) == cost_of([4.0, np.nan, 1.0, 0.5], 2.0) == 2
+    assert cost_of([4.0, 0.0], 2.0) == cost_of([4.0, -1.0], 2.0) == 1
+    assert np.isnan(cost_of([4.0, 1.0, np.inf], 2.0)) and np.isnan(cost_of([4.0, 1.0, np.nan], 2.0))
+
+
+losses_of_a_run = st.lists(st.floats(1e-3, 1e3) | st.just(np.inf), min_size=1, max_size=12)
+
+
+@given(losses_of_a_run, st.floats(1e-3, 1e3))
+def test_a_loss_is_reached_for_good_not_before_it_is_reached_at_all(losses, target):
+    reached = cost_of(losses, target)
+    if not losses[-1] <= target:
+        assert np.isnan(reached)
+        return
+    first = int(np.argmax(np.array(losses) <= target))  # the first evaluation at or below the target
+    assert max(first - 1, 0) <= reached <= len(losses) - 1
+    assert all(loss <= target for place, loss in enumerate(losses) if place >= reached)
+    assert reached == 0 or losses[math.ceil(reached) - 1] > target  # and not after it is reached for good
+
+
+@given(losses_of_a_run, st.floats(1e-3, 1e3), st.floats(1, 100))
+def test_a_lower_loss_is_not_reached_earlier(losses, target, factor):
+    sooner, later = cost_of(losses, factor * target), cost_of(losses, target)
+    assert np.isnan(later) or sooner <= later + 1e-9
+
+
 def test_ratios_are_paired_by_seed():
     ratio = comparison.ratio_to_reach(RECORD, 0.1, "span")
     by_seed = 16 * np.array([1.0, 0.25 / 0.2, 0.2 / 0.3])
@@ -54,6 +102,27 @@ def test_common_targets_are_reached_by_every_run():
     assert targets == sorted(targets, reverse=True) and len(set(targets)) == 3
     for target in targets:
         assert comparison.cost_to_reach(RECORD, target, "step").between(0, 50, inclusive="neither").all()
+
+
+def test_common_targets_are_those_a_run_ends_below():
+    record = one_run([9.0, 8.0, 0.1, 1.0])
+    assert comparison.common_targets(record, count=2) == [4.0, 2.0]
+    for end in (8.0, 0.0):
+        with pytest.raises(ValueError, match="must have a positive loss that every run reaches for good"):
+            comparison.common_targets(one_run([9.0, 8.0, 0.1, end]))
+    for end in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="that every run reaches for good"):
+            comparison.common_targets(pd.concat([record, one_run([9.0, 8.0, 0.1, end]).assign(seed=1)]))
+
+
+@given(st.floats(0.1, 10.0), st.floats(1e-9, 3.0))
+def test_common_targets_stay_between_the_ends_when_rounded(lowest, width):
+    highest = lowest * (1 + width)
+    targets = comparison.common_targets(one_run([20.0, highest, lowest]))
+    assert len(set(targets)) == 4 and all(lowest <= target <= highest for target in targets)
+    (middle,) = comparison.common_targets(one_run([20.0, highest, lowest]), count=1)
+    assert lowest <= middle <= highest
+    assert all(1 <= cost_of([20.0, highest, lowest], target) <= 2 for target in targets)
 
 
 def test_the_summary_survives_json_and_agrees_with_the_table():
@@ -98,7 +167,7 @@ def test_methods_start_from_the_same_parameters(paper_rates):
         (lambda: comparison.cost_to_reach(RECORD, 0.1, "time"), "cost must be a column of the record"),
         (
             lambda: comparison.common_targets(RECORD[RECORD.step <= 10]),
-            "must have a loss that every run reaches",
+            "must have a positive loss that every run reaches for good",
         ),
     ],
 )

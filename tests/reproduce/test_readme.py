@@ -44,5 +44,5 @@ def test_the_command_fills_both_tables(tmp_path, monkeypatch):
     readme.README.write_text(skeleton())
     assert readme.main([]) == 0
     assert readme.README.read_text() == readme.filled(skeleton(), RECORDS)
-    assert "| 16 to 16 | yes |" in readme.README.read_text()
+    assert "| 16 to 16 | counted |" in readme.README.read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]  # no temporary file is left

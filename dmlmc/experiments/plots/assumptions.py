@@ -5,7 +5,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from dmlmc.experiments.plots.style import PALETTE, finished, panels
+from dmlmc.experiments.plots.style import PALETTE, finished, log_bottom, note_below_zero, panels
 
 
 def assumption_decay(tables: pd.DataFrame, b: float, d: float) -> Figure:
@@ -84,14 +84,19 @@ def level_checks(tables: pd.DataFrame, *, heavy: float) -> Figure:
 
 
 def solver_decay(tables: pd.DataFrame, rates: dict[str, str]) -> Figure:
-    """Variance of the coupled gradient per level, a line per value of ``solver``; ``rates`` are for the labels."""
+    """Variance of the coupled gradient per level, a line per value of ``solver``; ``rates`` are for the labels.
+
+    Bars are two standard errors. One that reaches below zero ends at the axis, and a note under the figure says so.
+    """
+    tables = tables[tables.level >= 1]
+    low = tables.variance - 2 * tables.variance_error
     figure, (axis,) = panels(1, (5.0, 3.6))
     for colour, marker, (solver, rows) in zip(PALETTE, "os^", tables.groupby("solver", sort=False), strict=False):
-        shown = rows[rows.level >= 1]
-        bars, label = 2 * shown.variance_error, f"{solver}: b = {rates[str(solver)]}"
-        bars = [np.minimum(bars, 0.9 * shown.variance), bars]
-        axis.errorbar(shown.level, shown.variance, bars, fmt=f"{marker}-", capsize=3, color=colour, label=label)
+        bars, label = 2 * rows.variance_error, f"{solver}: b = {rates[str(solver)]}"
+        axis.errorbar(rows.level, rows.variance, bars, fmt=f"{marker}-", capsize=3, color=colour, label=label)
     axis.set_yscale("log", base=2)
-    axis.set(xlabel="level $l$", ylabel=r"variance of $\nabla D_l$", xticks=sorted(shown.level))
+    axis.set_ylim(bottom=log_bottom(tables.variance, low))
+    axis.set(xlabel="level $l$", ylabel=r"variance of $\nabla D_l$", xticks=sorted(tables.level.unique()))
+    note_below_zero(figure, low)
     axis.legend(frameon=True, loc="lower left")
     return finished(figure)

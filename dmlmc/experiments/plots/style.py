@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 import seaborn as sns
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from dmlmc._internal.files import whole
 from dmlmc.schedule import DELAYED, MLMC, NAIVE
@@ -33,6 +35,32 @@ def finished(figure: Figure) -> Figure:
     """The figure, laid out so that no label is cut off."""
     figure.tight_layout()
     return figure
+
+
+def log_bottom(centre: ArrayLike, low: ArrayLike) -> float | None:
+    """The lower limit of a logarithmic axis for values ``centre`` whose bars or bands reach down to ``low``.
+
+    It is below all positive ends, but never much more than a decade below the lowest value: an end that happens to be
+    close to zero would make the axis very long. None, which leaves the axis as it is, if no value is positive.
+
+    >>> log_bottom([10.0, 1.2], [6.0, -0.5]), log_bottom([10.0, 1.2], [0.6, 1e-9])
+    (1.0, 0.5)
+    """
+    values, ends = (np.asarray(array, float).ravel() for array in (centre, low))
+    values = values[np.isfinite(values) & (values > 0)]
+    if values.size == 0:
+        return None
+    return float(np.min([*values, *ends[ends > values.min() / 10]]) / 1.2)
+
+
+def note_below_zero(figure: Figure, low: ArrayLike, *, drawn: str = "bars", height: float = 0.0) -> None:
+    """Say under a figure with a logarithmic axis where bars or bands end whose ends ``low`` are not positive.
+
+    ``height`` is the upper edge of the note, in heights of the figure.
+    """
+    if np.any(np.asarray(low, float) <= 0):
+        note = f"{drawn} that reach below zero end at the axis"
+        figure.text(0.5, height, note, horizontalalignment="center", verticalalignment="top", fontsize="small")
 
 
 def save_figure(figure: Figure, directory: str | Path, name: str) -> None:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, WIDTHS, finished, panels
+from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, WIDTHS, finished, note_below_zero, panels
 from dmlmc.experiments.plots.widgets import picture_under_sliders
 from dmlmc.rates import Rates
 from dmlmc.schedule import DELAYED
@@ -26,7 +26,8 @@ MARKERS = dict(zip(GUARANTEES, "sovD", strict=True))
 def bounds_against_truth(check: pd.DataFrame, runs: pd.DataFrame) -> Figure:
     """Bound against the true average, one point per setting; the bound holds on or above the diagonal.
 
-    ``check`` has the columns ``guarantee, exact, bound``; ``runs`` also has ``measured`` and ``error``, for error bars.
+    ``check`` has the columns ``guarantee, exact, bound``; ``runs`` also has ``measured`` and ``error``, for error bars
+    of two standard errors. One that reaches below zero ends at the axis, and a note under the figure says so.
     """
     figure, (axis,) = panels(1, (5.2, 4.4))
     both = pd.concat([check.exact, runs.measured])
@@ -47,6 +48,7 @@ def bounds_against_truth(check: pd.DataFrame, runs: pd.DataFrame) -> Figure:
         )
     axis.set(xscale="log", yscale="log", xlabel=r"average of $|\nabla F|^2$: exact, and measured (outlined)")
     axis.set(ylabel="its bound", xlim=ends)
+    note_below_zero(figure, runs.measured - 2 * runs.error)
     axis.legend(frameon=True, loc="upper left", fontsize=8)
     return finished(figure)
 
@@ -54,7 +56,8 @@ def bounds_against_truth(check: pd.DataFrame, runs: pd.DataFrame) -> Figure:
 def error_along_run(bounds: pd.DataFrame, measured: Float[np.ndarray, "seeds steps"]) -> Figure:
     """The error of the delayed gradient along a run and its bound by each lemma, from ``proof.error_bounds``.
 
-    ``measured`` has the squared errors of runs: the dots are their means, with bars of two standard errors.
+    ``measured`` has the squared errors of runs: the dots are their means, with bars of two standard errors. One that
+    reaches below zero ends at the axis, and a note under the figure says so.
     """
     figure, (axis,) = panels(1, (5.6, 4.0))
     names = {"remark": "remark", "lemma 2": "Bounded Bias 2", "kernel": "kernel 1/(t-s)", "lemma 1": "Bounded Bias 1"}
@@ -66,6 +69,7 @@ def error_along_run(bounds: pd.DataFrame, measured: Float[np.ndarray, "seeds ste
     shown = np.unique(np.geomspace(1, measured.shape[1], 12).astype(int)) - 1
     means, error = measured.mean(axis=0)[shown], measured.std(axis=0, ddof=1)[shown] / np.sqrt(len(measured))
     axis.errorbar(shown + 1, means, 2 * error, fmt="o", markersize=4, color=PALETTE[1], label="runs")
+    note_below_zero(figure, means - 2 * error)
     axis.set(xscale="log", yscale="log", xlabel="step t + 1", ylabel=r"$E|\nabla F(x_t) - g_t|^2$ and its bounds")
     axis.legend(frameon=True, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return finished(figure)

@@ -9,7 +9,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from scipy import stats
 
-from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, finished, panels
+from dmlmc.experiments.plots.style import (
+    COLOURS,
+    PALETTE,
+    STYLES,
+    finished,
+    log_bottom,
+    note_below_zero,
+    panels,
+)
 from dmlmc.schedule import DELAYED, MLMC, NAIVE
 
 
@@ -52,8 +60,9 @@ def marginal_densities(
 def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None, *, start: float) -> Figure:
     """The loss after training against the learning rate, a panel per optimiser, from ``sweeps.after_training``.
 
-    Bars are intervals. A run that diverged, or ended at twice the loss ``start`` before training or more, is a cross at
-    the top. ``marks`` are learning rates shown as vertical lines.
+    Bars are intervals; one that reaches below zero ends at the axis, and a note under the figure says so. A run that
+    diverged, or ended at twice the loss ``start`` before training or more, is a cross at the top. ``marks`` are
+    learning rates shown as vertical lines.
     """
     optimisers = table.optimiser.unique()
     figure, axes = panels(len(optimisers), (max(4.8, 3.6 * len(optimisers)), 3.5), sharey=True)
@@ -64,7 +73,7 @@ def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None
             rows = here[here.method == method]
             shift = 1.04 ** (place - (len(methods) - 1) / 2)  # so that markers do not hide each other
             rates, shown = rows.learning_rate * shift, np.minimum(rows.loss, rim)
-            bars = np.nan_to_num([shown - np.maximum(rows.low, shown / 10), np.minimum(rows.high, rim) - shown])
+            bars = np.nan_to_num([shown - rows.low, np.minimum(rows.high, rim) - shown])
             look = {"color": _COLOURS[method], "linestyle": _STYLES[method], "label": method}
             axis.errorbar(rates, shown, np.maximum(bars, 0), marker=_MARKERS[method], markersize=4, capsize=2, **look)
             lost = rows.loss >= rim
@@ -77,7 +86,9 @@ def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None
         axis.set_xlim(used[0] / 1.4, used[-1] * 1.4)
         axis.set_xticks(used, [f"{rate:g}" for rate in used], minor=False, rotation=45 if len(used) > 5 else 0)
         axis.xaxis.set_minor_locator(NullLocator())
+    axes[0].set_ylim(bottom=log_bottom([*table.loss, start], table.low))
     axes[0].set_ylabel("loss after training")
+    note_below_zero(figure, table.low, height=-0.1)  # under the legend
     figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=6, bbox_to_anchor=(0.5, -0.1))
     return finished(figure)
 

@@ -49,3 +49,16 @@ def test_solver_labels_include_the_rate():
     figure = assumptions.solver_decay(tables, {"Milstein": "2.0", "Euler": "1.0"})
     texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert texts == ["Milstein: b = 2.0", "Euler: b = 1.0"]
+
+
+def test_bars_of_solvers_are_two_errors_long_and_end_at_the_axis_below_zero():
+    tables = level_tables()[:4].assign(solver="Milstein")  # variances 4, 1, 1/4 at levels 1, 2, 3
+    assert not assumptions.solver_decay(tables, {"Milstein": "2.0"}).texts
+    figure = assumptions.solver_decay(tables.assign(variance_error=0.3), {"Milstein": "2.0"})
+    (axis,) = figure.axes
+    (segments,) = axis.containers[0].lines[2]
+    np.testing.assert_allclose(
+        [ends[:, 1] for ends in segments.get_segments()], [[3.4, 4.6], [0.4, 1.6], [-0.35, 0.85]], atol=1e-12
+    )
+    assert 0.1 < axis.get_ylim()[0] < 0.25
+    assert [text.get_text() for text in figure.texts] == ["bars that reach below zero end at the axis"]

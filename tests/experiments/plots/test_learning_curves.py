@@ -1,5 +1,6 @@
 import numpy as np
 import pandas as pd
+import pytest
 
 from dmlmc.experiments.plots import style
 from dmlmc.experiments.plots.deep_hedging import figure_2
@@ -34,3 +35,28 @@ def test_learning_curves_show_the_mean_of_each_method_in_its_colour():
 def test_figure_2_has_panels_for_work_span_and_iterations():
     axes = figure_2(record()).axes
     assert [axis.get_xlabel() for axis in axes] == [style.AXES[cost] for cost in ("work", "span", "step")]
+
+
+def test_a_band_goes_down_to_the_axis_where_it_reaches_below_zero():
+    losses = {10: (1.0, 3.0), 20: (0.1, 3.9), 30: (1.0, 3.0)}  # the means are 2, deviation 2.7 at step 20 only
+    rows = [
+        {"method": "MLMC", "seed": seed, "step": step, "work": float(step), "span": float(step), "loss": loss}
+        for step, both in losses.items()
+        for seed, loss in enumerate(both)
+    ]
+    figure = learning_curves(pd.DataFrame(rows), ["work", "span"])
+    for axis in figure.axes:
+        (band,) = axis.collections
+        lower = {x: y for x, y in band.get_paths()[0].vertices if y < 2}
+        bottom = axis.get_ylim()[0]
+        assert lower == pytest.approx({10: 2 - 2**0.5, 20: bottom, 30: 2 - 2**0.5}) and 0 < bottom < 2 - 2**0.5
+    assert [text.get_text() for text in figure.texts] == ["bands that reach below zero end at the axis"]
+
+
+def test_a_band_above_zero_ends_at_one_deviation_and_needs_no_note():
+    figure = learning_curves(record().assign(loss=lambda runs: runs.loss + 1.0), ["work"])
+    assert not figure.texts
+    steps = np.arange(10, 50, 10)
+    for band in figure.axes[0].collections:
+        ends = {x: y for x, y in band.get_paths()[0].vertices if y < 1 + 1.5 / (1 + x)}
+        assert ends == pytest.approx(dict(zip(steps, 1 + (1.5 - 0.5**0.5) / (1 + steps), strict=True)))

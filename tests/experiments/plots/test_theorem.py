@@ -1,6 +1,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import pytest
 
 import dmlmc
 from dmlmc.experiments.plots import style, theorem
@@ -31,6 +32,19 @@ def test_the_error_is_shown_with_its_bounds():
     assert {"remark", "ours, at each step", "exact"} < set(lines)
     np.testing.assert_allclose(axis.containers[0].lines[0].get_ydata()[0], bounds.exact[0])
     np.testing.assert_allclose(lines["exact"], bounds.exact)
+
+
+def test_bars_that_reach_below_zero_are_declared():
+    note = ["bars that reach below zero end at the axis"]
+    check = pd.DataFrame({"guarantee": GUARANTEES, "exact": [1.0, 2, 3, 4], "bound": [2.0, 3, 30, 5]})
+    bounds = proof.error_bounds(problem(), 10, 30)
+    for error, said in ((0.49, []), (0.51, note)):  # two errors are compared with a mean of 1, or of exact
+        figure = theorem.bounds_against_truth(check, check.assign(measured=check.exact, error=error))
+        assert [text.get_text() for text in figure.texts] == said
+        assert figure.axes[0].get_xlim()[0] == pytest.approx(0.5)  # the bar goes on below it
+        figure = theorem.error_along_run(bounds, np.stack([(1 - error) * bounds.exact, (1 + error) * bounds.exact]))
+        assert [text.get_text() for text in figure.texts] == said
+        assert figure.axes[0].get_ylim()[0] > 0
 
 
 def test_the_bars_are_the_values_of_the_proof_steps():

@@ -29,6 +29,23 @@ def test_diverged_runs_are_crosses_at_the_top():
     )
 
 
+def test_a_bar_that_reaches_below_zero_ends_at_the_axis():
+    rows = [
+        ("MLMC", "SGD", 0.1, 0.2, 0.1, 0.3),
+        ("MLMC", "SGD", 0.2, 0.2, -0.5, 0.9),
+        ("MLMC", "SGD", 0.4, 0.4, 0.3, 9),
+    ]
+    table = pd.DataFrame(rows, columns=["method", "optimiser", "learning_rate", "loss", "low", "high"])
+    figure = your_own_sde.learning_rates(table, start=1.0)
+    (axis,) = figure.axes
+    (segments,) = axis.containers[0].lines[2]
+    ends = [ends[:, 1] for ends in segments.get_segments()]
+    np.testing.assert_allclose(ends, [(0.1, 0.3), (-0.5, 0.9), (0.3, 2.0)])  # not cut: the axis ends above -0.5
+    assert 0 < axis.get_ylim()[0] < 0.1
+    assert [text.get_text() for text in figure.texts] == ["bars that reach below zero end at the axis"]
+    assert not your_own_sde.learning_rates(table.assign(low=table.low.abs() / 10), start=1.0).texts
+
+
 def test_momentum_limits_have_a_panel_per_fresh_curvature():
     limits = {fresh: stability.momentum_limits_table(fresh, [1, 4], [0.0, 0.9]) for fresh in (0.0, 2.0)}
     runs = {

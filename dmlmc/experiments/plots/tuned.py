@@ -1,0 +1,124 @@
+"""Figures of the tuned comparison: held noise, losses against learning rates, ratios of span, a run to its end."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, finished, panels
+from dmlmc.experiments.tuned import DELAYED_HELD, DELAYED_PAPER, SHORTER, quartiles
+from dmlmc.schedule import DELAYED, HELD, MLMC, NAIVE, PAPER, RANDOMISED
+
+_COLOURS = COLOURS | {DELAYED_PAPER: COLOURS[DELAYED], DELAYED_HELD: PALETTE[2]}
+_COLOURS |= {RANDOMISED: PALETTE[3], SHORTER: PALETTE[9]}
+_STYLES = STYLES | {DELAYED_PAPER: "-", DELAYED_HELD: "-", RANDOMISED: "-.", SHORTER: "--"}
+_MARKERS = {NAIVE: "s", MLMC: "o", DELAYED_PAPER: "D", DELAYED_HELD: "^", RANDOMISED: "v", SHORTER: "P"}
+
+
+def held_noise(errors: pd.DataFrame, long_run: pd.DataFrame) -> Figure:
+    """Left, the exact stationary error over MLMC's against the step size. Right, the long-run variance against l_max.
+
+    The tables are from ``tuned.stationary_errors`` and ``tuned.long_run_table``.
+    """
+    figure, (left, right) = panels(2, (10.0, 3.8))
+    plain = errors[errors.method == MLMC].set_index("step_size").error
+    for method, rows in errors.groupby("method", sort=False):
+        ratio = rows.set_index("step_size").error / plain
+        left.plot(ratio[np.isfinite(ratio)], _STYLES[method], color=_COLOURS[method], label=method)
+    left.set(xscale="log", yscale="log", xlabel="step size a", ylabel="stationary E|grad F|² over MLMC's")
+    left.set_title("held noise counts p times when steps are small")
+    left.legend(frameon=True, fontsize="small")
+    for column, method in ((PAPER, DELAYED_PAPER), (HELD, DELAYED_HELD), ("mlmc", MLMC)):
+        look = {"color": _COLOURS[method], "marker": _MARKERS[method], "linestyle": _STYLES[method]}
+        right.plot(long_run.max_level, long_run[column], label=method, **look)
+    right.set(xlabel="finest level l_max", ylabel="long-run variance over MLMC's", yscale="log")
+    right.set_title("and more with every level")
+    right.legend(frameon=True, fontsize="small")
+    return finished(figure)
+
+
+def final_losses(losses: Mapping[tuple[str, str], pd.DataFrame], start: float, floor: float | None = None) -> Figure:
+    """Loss against learning rate at equal cost: a panel per optimiser and cost, the keys of ``losses``.
+
+    Lines are medians over seeds, bands are quartiles, dots are single runs. Runs at or above the loss ``start`` before
+    training, diverged ones included, are drawn at the upper rim. The values are from ``tuned.losses_at``.
+    """
+    figure, axes = panels(len(losses), (4.1 * len(losses), 3.9), sharey=True)
+    for axis, ((optimiser, cost), runs) in zip(axes, losses.items(), strict=True):
+        _losses_by_rate(axis, runs, rim=start)
+        axis.set(xscale="log", yscale="log", xlabel="learning rate", title=f"{optimiser}, equal {cost}")
+        used = sorted(runs.learning_rate.unique())
+        axis.set_xticks(used, [f"{rate:g}" for rate in used], rotation=45 if len(used) > 4 else 0)
+        axis.xaxis.set_minor_locator(NullLocator())
+        if floor is not None:
+            axis.axhline(floor, color="black", linewidth=1, linestyle=":", label="floor")
+    axes[0].set_ylabel("loss: median, quartiles, runs")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.17))
+    return finished(figure)
+
+
+def _losses_by_rate(axis: Axes, runs: pd.DataFrame, rim: float) -> None:
+    methods = list(runs.method.unique())
+    for place, (method, rows) in enumerate(quartiles(runs).groupby("method", sort=False)):
+        shift = 1.05 ** (place - (len(methods) - 1) / 2)  # so that dots of two methods do not hide each other
+        colour, shown = _COLOURS[method], rows[["median", "low", "high"]].clip(upper=rim)
+        look = {"color": colour, "linestyle": _STYLES[method], "marker": _MARKERS[method], "markersize": 5}
+        axis.plot(rows.learning_rate * shift, shown["median"], label=method, **look)
+        axis.fill_between(rows.learning_rate * shift, shown.low, shown.high, color=colour, alpha=0.12, linewidth=0)
+        single = runs[runs.method == method]
+        axis.plot(single.learning_rate * shift, single.loss.clip(upper=rim), ".", color=colour, markersize=3, alpha=0.5)
+
+
+def span_ratios(
+    ratios: Mapping[str, Mapping[str, Mapping[str, float]]], by_rate: Mapping[str, pd.DataFrame], counted: float
+) -> Figure:
+    """Span of MLMC over span of other methods. Left, each method at its own best rate. Right, both at the same rate.
+
+    ``ratios`` maps optimiser and method to mean, low and high; ``by_rate`` maps an optimiser to the table of
+    ``tuned.ratios_by_rate``. ``counted`` is the ratio of the mean spans of a step. Bars are 95% t-intervals. Bars that
+    reach below the axis end at it.
+    """
+    figure, (left, right) = panels(2, (10.5, 3.9), sharey=True)
+    for column, found in enumerate(ratios.values()):
+        methods = [method for method in found if method != MLMC]
+        for place, method in enumerate(methods):
+            mean, low, high = (found[method][end] for end in ("mean", "low", "high"))
+            at, look = column + 0.11 * (place - (len(methods) - 1) / 2), {"color": _COLOURS[method], "capsize": 3}
+            label = method if column == 0 else None
+            left.errorbar(at, mean, [[mean - low], [high - mean]], fmt=_MARKERS[method], label=label, **look)
+    left.set_xticks(range(len(ratios)), list(ratios))
+    left.set(yscale="log", ylabel="span of MLMC / span of the method", title="each method at its own best rate")
+    for (optimiser, table), style, marker in zip(by_rate.items(), ("-", "--"), "^v", strict=False):
+        known = table.dropna()
+        bars = np.array([known.ratio - known.low, known.high - known.ratio])
+        look = {"color": _COLOURS[DELAYED_HELD], "linestyle": style, "marker": marker, "capsize": 2}
+        right.errorbar(known.relative, known.ratio, bars, label=f"held counts, {optimiser}", **look)
+        lost = table[table.ratio.isna()]
+        right.plot(lost.relative, np.full(len(lost), 0.6), "x", color="black", label=None)
+    right.set(xscale="log", xlabel="learning rate over MLMC's best", title="both at the same rate")
+    for axis in (left, right):
+        axis.axhline(counted, color="black", linewidth=1, linestyle=":", label=f"counted: {counted:g}")
+        axis.axhline(1.0, color="0.5", linewidth=1)
+        axis.set_ylim(0.5, 2.2 * counted)
+        axis.legend(frameon=True, fontsize="small", loc="lower left")
+    return finished(figure)
+
+
+def to_the_end(record: pd.DataFrame, prices: pd.DataFrame, floor: float, fair: float) -> Figure:
+    """Left, the loss against steps until it stops falling. Right, the learned price p0. One thin line per seed."""
+    figure, (left, right) = panels(2, (10.0, 3.8))
+    for axis, table, column in ((left, record, "loss"), (right, prices, "price")):
+        for (method, seed), run in table.groupby(["method", "seed"], sort=False):
+            label = method if seed == 0 else None
+            axis.plot(run.step, run[column], _STYLES[method], color=_COLOURS[method], linewidth=1, label=label)
+    left.axhline(floor, color="black", linewidth=1, linestyle=":", label="Black-Scholes hedge on this grid")
+    right.axhline(fair, color="black", linewidth=1, linestyle=":", label=f"Black-Scholes price {fair:.4f}")
+    left.set(yscale="log", xlabel="iterations", ylabel="loss on fresh paths")
+    right.set(xlabel="iterations", ylabel="p0")
+    for axis in (left, right):
+        axis.legend(frameon=True, fontsize="small")
+    return finished(figure)

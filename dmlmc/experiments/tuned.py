@@ -1,0 +1,179 @@
+"""Every method at its best learning rate: losses at equal cost, and costs to reach an equal loss for good.
+
+The functions take a record of ``sweeps.sweep``, or several concatenated ones of one problem and one optimiser.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dmlmc._internal.checks import positive
+from dmlmc.allocation import plan
+from dmlmc.calibration.interval import mean_interval
+from dmlmc.experiments.comparison import cost_to_reach, in_json
+from dmlmc.rates import Rates
+from dmlmc.schedule import ALLOCATIONS, DELAYED, HELD, MLMC, PAPER, RANDOMISED
+from dmlmc.theory.held_noise import randomised_error, stationary_error
+from dmlmc.theory.quadratic import delayed_model
+from dmlmc.theory.theorem import Problem
+
+DELAYED_PAPER, DELAYED_HELD = f"{DELAYED}, paper's counts", f"{DELAYED}, held counts"
+SHORTER = f"{DELAYED}, held counts, shorter periods"
+RUN = ["method", "learning_rate", "seed"]
+
+
+def long_run_table(max_levels: Sequence[int], rates: Rates, level0_samples: int) -> pd.DataFrame:
+    """The long-run variance of plans over the variance of one step of MLMC, for each finest level.
+
+    >>> long_run_table([6], Rates(b=1.8, c=1.0, d=1.0), 512).round(2).to_dict("records")
+    [{'max_level': 6, 'paper': 8.8, 'held': 1.0, 'mlmc': 1.0}]
+    """
+    rows = []
+    for level in max_levels:
+        held, paper = (plan(rates, level, level0_samples=level0_samples, allocation=kind) for kind in ALLOCATIONS)
+        mlmc = paper.without_delay().variance()
+        noise = {PAPER: paper.long_run_variance() / mlmc, HELD: held.long_run_variance() / mlmc}
+        rows.append({"max_level": level, **noise, "mlmc": 1.0})
+    return pd.DataFrame(rows)
+
+
+def stationary_errors(problem: Problem, level0_samples: int, step_sizes: Sequence[float]) -> pd.DataFrame:
+    """The exact stationary ``E|grad F|^2`` of four methods on the quadratic loss, against the step size.
+
+    >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=2, gap=1.0)
+    >>> stationary_errors(problem, 16, [0.1]).method.tolist()
+    ['MLMC', "delayed MLMC, paper's counts", 'delayed MLMC, held counts', 'randomised MLMC']
+    """
+    arguments = {"max_level": problem.max_level, "level0_samples": level0_samples}
+    held, paper = (delayed_model(problem, plan(problem.rates, **arguments, allocation=kind)) for kind in ALLOCATIONS)
+    mlmc = delayed_model(problem, plan(problem.rates, **arguments).without_delay())
+    methods = {
+        MLMC: (stationary_error, mlmc),
+        DELAYED_PAPER: (stationary_error, paper),
+        DELAYED_HELD: (stationary_error, held),
+        RANDOMISED: (randomised_error, held),
+    }
+    rows = [(method, a, error(model, a)) for method, (error, model) in methods.items() for a in step_sizes]
+    return pd.DataFrame(rows, columns=["method", "step_size", "error"])
+
+
+def losses_at(record: pd.DataFrame, cost: str, budget: float) -> pd.DataFrame:
+    """The loss of every run when it has spent ``budget`` of a cost: one row per method, learning rate and seed.
+
+    Between two evaluations the logarithm of the loss is interpolated linearly. A run that diverges is infinite.
+
+    >>> run = {"method": "MLMC", "learning_rate": 0.1, "seed": 0}
+    >>> record = pd.DataFrame([{**run, "span": span, "loss": loss} for span, loss in ((0.0, 4.0), (64.0, 1.0))])
+    >>> losses_at(record, "span", 32.0).loss.tolist()
+    [2.0]
+    """
+    budget = positive("losses_at: budget", budget)
+    longest = record.groupby("method")[cost].max()
+    if budget > longest.min() * (1 + 1e-9):
+        short = f"{longest.idxmin()} ends at {longest.min():g}"
+        raise ValueError(f"losses_at: budget must be within every run, but {short}, got {budget:g}.")
+
+    def of_run(run: pd.DataFrame) -> float:
+        costs, losses = run[cost].to_numpy(), run.loss.to_numpy()
+        after = min(int(np.searchsorted(costs, budget * (1 - 1e-9))), len(costs) - 1)
+        if not np.isfinite(losses[max(after - 1, 0) : after + 1]).all():
+            return np.inf
+        return float(np.exp(np.interp(budget, costs[: after + 1], np.log(losses[: after + 1]))))
+
+    found = record.groupby(RUN, sort=False)[[cost, "loss"]].apply(of_run)
+    return found.rename("loss").reset_index()
+
+
+def quartiles(losses: pd.DataFrame) -> pd.DataFrame:
+    """Median and quartiles over seeds by method and learning rate, of ``losses_at``.
+
+    >>> one = {"method": "MLMC", "learning_rate": 0.1}
+    >>> quartiles(pd.DataFrame([{**one, "seed": i, "loss": float(i)} for i in range(5)])).iloc[0].tolist()
+    ['MLMC', 0.1, 2.0, 1.0, 3.0]
+    """
+    rows = []
+    for (method, rate), runs in losses.groupby(["method", "learning_rate"], sort=False):
+        low, median, high = (float(np.quantile(runs.loss, share, method="nearest")) for share in (0.25, 0.5, 0.75))
+        rows.append((method, rate, median, low, high))
+    return pd.DataFrame(rows, columns=["method", "learning_rate", "median", "low", "high"])
+
+
+def best_losses(losses: pd.DataFrame) -> pd.DataFrame:
+    """The rows of ``quartiles`` with the least median, one per method: each at its own best learning rate."""
+    table = quartiles(losses)
+    return table.loc[table.groupby("method", sort=False)["median"].idxmin()].set_index("method")
+
+
+def common_target(record: pd.DataFrame) -> float:
+    """The least loss that every method reaches for good with all its seeds, at some learning rate of its own.
+
+    >>> run = {"method": "MLMC", "learning_rate": 0.1, "step": 9}
+    >>> common_target(pd.DataFrame([{**run, "seed": seed, "loss": loss} for seed, loss in enumerate([1.0, 3.0])]))
+    3.0
+    """
+    last = record.groupby(RUN).loss.last()
+    return float(last.groupby(["method", "learning_rate"]).max().groupby("method").min().max())
+
+
+def least_costs(record: pd.DataFrame, target: float, cost: str) -> pd.DataFrame:
+    """The cost to reach a loss for good, by method (columns) and seed, each method at the rate that needs least.
+
+    Rates at which a seed does not reach the loss do not count. A method without such a rate is left out.
+    """
+    best = {}
+    for (method, rate), runs in record.groupby(["method", "learning_rate"], sort=False):
+        needed = cost_to_reach(runs, target, cost)[method]
+        if needed.notna().all() and (method not in best or needed.mean() < best[method].mean()):
+            best[method] = needed.rename(rate)
+    return pd.DataFrame(best)
+
+
+def ratios_to_mlmc(record: pd.DataFrame, target: float, cost: str) -> dict[str, dict[str, float]]:
+    """Cost of MLMC over cost of each method to reach a loss for good: mean of the ratios per seed, 95% t-interval."""
+    needed = least_costs(record, target, cost)
+    return {str(method): in_json(mean_interval(needed[MLMC] / needed[method])) for method in needed}
+
+
+def ratios_by_rate(record: pd.DataFrame, method: str, cost: str = "span") -> pd.DataFrame:
+    """Cost of MLMC over cost of ``method`` at the *same* rate, to the least loss that both reach there for good.
+
+    ``relative`` is the learning rate over the one at which MLMC ends best. A rate at which the runs of ``method`` have
+    no loss in common with MLMC's, because some diverge, has NaN.
+    """
+    pair = record[record.method.isin([MLMC, method])]
+    last = pair.groupby(RUN).loss.last()
+    ends = last.groupby(["method", "learning_rate"]).median()
+    best = float(ends[MLMC].idxmin())
+    rows = []
+    for rate, runs in pair.groupby("learning_rate"):
+        target = last[:, rate].max()
+        first = runs.groupby(["method", "seed"]).loss.first().min()
+        found = (np.nan,) * 3
+        if target < first:
+            needed = cost_to_reach(runs, target, cost)
+            found = mean_interval(needed[MLMC] / needed[method])
+        rows.append((rate, rate / best, target, *found))
+    return pd.DataFrame(rows, columns=["learning_rate", "relative", "target", "ratio", "low", "high"])
+
+
+def tuned_summary(record: pd.DataFrame, budgets: dict[str, float]) -> dict[str, Any]:
+    """By method: best rate and loss at equal span, the same at equal work, and ratios to MLMC, in JSON types."""
+    equal = {cost: best_losses(losses_at(record, cost, budget)) for cost, budget in budgets.items()}
+    target = common_target(record)
+    ratios = {cost: ratios_to_mlmc(record, target, cost) for cost in budgets}
+    unknown = in_json(mean_interval([np.nan]))
+    found = {}
+    for method in record.method.unique():
+        span, work = equal["span"].loc[method], equal["work"].loc[method]
+        found[method] = {
+            "best_rate": float(span.learning_rate),
+            "final_loss": span[["median", "low", "high"]].to_dict(),
+            "best_rate_at_equal_work": float(work.learning_rate),
+            "final_loss_at_equal_work": work[["median", "low", "high"]].to_dict(),
+            "span_ratio_to_mlmc": ratios["span"].get(method, unknown),
+            "work_ratio_to_mlmc": ratios["work"].get(method, unknown),
+            "target": target,
+        }
+    return found

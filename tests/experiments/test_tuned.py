@@ -1,0 +1,127 @@
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dmlmc
+from dmlmc.calibration.interval import mean_interval
+from dmlmc.experiments import tuned
+from dmlmc.theory.theorem import Problem
+
+RATES = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
+
+
+def exponential_record(speeds, spans, steps=60, every=10, floors=None):
+    """Losses ``max(exp(-speed step), floor)`` by method and learning rate, the speeds given per seed."""
+    rows = []
+    for (method, rate), by_seed in speeds.items():
+        floor = (floors or {}).get((method, rate), 0.0)
+        for seed, speed in enumerate(by_seed):
+            for step in range(0, steps + 1, every):
+                costs = {"span": spans[method] * step, "work": 10.0 * step, "step": step}
+                run = {"method": method, "optimiser": "SGD", "learning_rate": rate, "seed": seed}
+                rows.append({**run, **costs, "loss": max(math.exp(-speed * step), floor)})
+    return pd.DataFrame(rows)
+
+
+HELD = tuned.DELAYED_HELD
+SPANS = {"MLMC": 64.0, HELD: 4.0}
+RECORD = exponential_record(
+    {("MLMC", 0.1): [0.1, 0.2], ("MLMC", 0.2): [0.2, 0.3], (HELD, 0.1): [0.1, 0.2], (HELD, 0.2): [0.15, 0.2]},
+    SPANS,
+    floors={(HELD, 0.2): 1e-4},
+)
+
+
+def test_losses_at_equal_cost_are_interpolated_on_a_log_scale():
+    losses = tuned.losses_at(RECORD, "span", 4.0 * 55).set_index(["method", "learning_rate", "seed"]).loss
+    assert losses[HELD, 0.1, 1] == pytest.approx(math.exp(-0.2 * 55))
+    assert losses["MLMC", 0.2, 0] == pytest.approx(math.exp(-0.2 * 55 * 4 / 64))
+    whole = tuned.losses_at(RECORD, "work", 600.0).set_index(["method", "learning_rate", "seed"]).loss
+    assert whole["MLMC", 0.1, 0] == pytest.approx(math.exp(-6))
+    with pytest.raises(ValueError, match=r"losses_at: budget must be within every run, but .*held counts ends at 240"):
+        tuned.losses_at(RECORD, "span", 241.0)
+
+
+def test_a_run_that_diverged_has_an_infinite_loss_and_loses():
+    record = RECORD.copy()
+    lost = (record.method == HELD) & (record.learning_rate == 0.2) & (record.step >= 30)
+    record.loc[lost, "loss"] = np.inf
+    losses = tuned.losses_at(record, "work", 600.0)
+    assert np.isinf(losses[(losses.method == HELD) & (losses.learning_rate == 0.2)].loss).all()
+    assert np.isfinite(losses[losses.learning_rate == 0.1].loss).all()
+    assert tuned.best_losses(losses).learning_rate[HELD] == 0.1
+    before = tuned.losses_at(record, "work", 200.0)
+    assert np.isfinite(before.loss).all()
+
+
+def test_quartiles_of_runs_of_which_some_diverged():
+    runs = pd.DataFrame(
+        {"method": "MLMC", "learning_rate": 0.1, "seed": range(5), "loss": [1.0, 2.0, 3.0, 4.0, np.inf]}
+    )
+    assert tuned.quartiles(runs).iloc[0].tolist() == ["MLMC", 0.1, 3.0, 2.0, 4.0]
+
+
+def test_each_method_has_its_own_best_rate():
+    best = tuned.best_losses(tuned.losses_at(RECORD, "work", 600.0))
+    assert best.learning_rate.to_dict() == {"MLMC": 0.2, HELD: 0.1}  # 0.2 is faster for HELD, but ends at its floor
+    early = tuned.best_losses(tuned.losses_at(RECORD, "work", 300.0))
+    assert early.learning_rate[HELD] == 0.2
+
+
+def test_the_common_target_is_reached_for_good_by_all_seeds_of_every_method():
+    target = tuned.common_target(RECORD)
+    assert target == pytest.approx(math.exp(-6.0))  # HELD at 0.1, seed 0; at 0.2 both end below that
+    assert tuned.common_target(RECORD[RECORD.seed == 1]) == pytest.approx(math.exp(-12.0))
+
+
+def test_ratios_are_paired_and_each_method_is_at_the_rate_that_needs_least():
+    target = 1e-3
+    needed = tuned.least_costs(RECORD, target, "span")
+    np.testing.assert_allclose(needed["MLMC"], 64 * math.log(1e3) / np.array([0.2, 0.3]))
+    np.testing.assert_allclose(needed[HELD], 4 * math.log(1e3) / np.array([0.15, 0.2]))
+    ratios = tuned.ratios_to_mlmc(RECORD, target, "span")
+    expected = mean_interval(16 * np.array([0.15 / 0.2, 0.2 / 0.3]))
+    assert tuple(ratios[HELD].values()) == pytest.approx(expected)
+    assert ratios["MLMC"]["mean"] == 1.0
+    assert list(tuned.least_costs(RECORD, 1e-5, "span")) == ["MLMC"]  # no rate of HELD takes all seeds there
+
+
+def test_ratios_at_the_same_rate_against_the_rate():
+    table = tuned.ratios_by_rate(RECORD, HELD).set_index("learning_rate")
+    assert table.relative.tolist() == pytest.approx([0.5, 1.0])
+    assert table.ratio[0.1] == pytest.approx(16.0) and table.low[0.1] == pytest.approx(16.0)
+    assert table.ratio[0.2] == pytest.approx(16 * np.mean([0.15 / 0.2, 0.2 / 0.3]))
+    diverged = RECORD.copy()
+    diverged.loc[(RECORD.method == HELD) & (RECORD.learning_rate == 0.2) & (RECORD.step > 20), "loss"] = np.inf
+    assert tuned.ratios_by_rate(diverged, HELD).ratio.isna().tolist() == [False, True]
+
+
+def test_the_summary_is_in_json_types():
+    found = tuned.tuned_summary(RECORD, {"span": 200.0, "work": 600.0})
+    assert json.loads(json.dumps(found)) == found
+    assert found["MLMC"]["span_ratio_to_mlmc"]["mean"] == 1.0
+    assert found["MLMC"]["best_rate"] == 0.2 and found[HELD]["best_rate_at_equal_work"] == 0.1
+    assert set(found[HELD]["final_loss"]) == {"median", "low", "high"}
+
+
+def test_the_table_of_long_run_variances_has_the_numbers_of_the_plans():
+    table = tuned.long_run_table([2, 6], RATES, 512).set_index("max_level")
+    paper = dmlmc.plan(RATES, 6, level0_samples=512, allocation="paper")
+    assert table.paper[6] == pytest.approx(paper.long_run_variance() / paper.variance())
+    assert table.held.tolist() == pytest.approx([1.0, 1.0]) and table.paper[2] < table.paper[6]
+
+
+def test_stationary_errors_tend_to_the_ratios_of_long_run_variances():
+    problem = Problem(L=1.0, M=1.0, rates=RATES, max_level=4, gap=1.0)
+    errors = tuned.stationary_errors(problem, 64, [1e-5]).set_index("method").error
+    paper = dmlmc.plan(RATES, 4, level0_samples=64, allocation="paper")
+    assert errors[tuned.DELAYED_PAPER] / errors["MLMC"] == pytest.approx(
+        paper.long_run_variance() / paper.variance(), rel=1e-2
+    )
+    held = dmlmc.plan(RATES, 4, level0_samples=64)
+    ratio = held.long_run_variance() / held.without_delay().variance()
+    assert errors[HELD] / errors["MLMC"] == pytest.approx(ratio, rel=1e-2)
+    assert errors["randomised MLMC"] / errors[HELD] == pytest.approx(1.0, rel=1e-2)
