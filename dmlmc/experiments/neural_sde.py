@@ -6,6 +6,7 @@ only if P = Q. With two independent copies of a path in one sample it is an expe
 Monte Carlo needs. (The square of a difference of means is not: its Monte Carlo estimate is biased.)
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -105,6 +106,34 @@ class KernelScore(eqx.Module):
     def _mean_kernel(self, xs: Float[Array, "times points"], ys: Float[Array, "times others"]) -> Float[Array, ""]:
         """The mean of the kernel over all pairs of points, summed over times."""
         return jnp.sum(jnp.mean(self._kernel(xs[:, :, None], ys[:, None, :]), axis=(1, 2)))
+
+
+def fitting_loss(
+    times: Sequence[float], level: int = 3, paths: int = 10_000, points: int = 64, *, coarsest_steps: int = 8
+) -> SDELoss:
+    """The problem of notebook 07: fit the marginals of ``DoubleWell`` at some times, by two copies of a path.
+
+    The data are ``points`` quantiles of ``paths`` paths at ``level``, from a fixed key.
+
+    >>> loss = fitting_loss([0.5, 1.0], level=0, paths=100, points=8)
+    >>> loss.terminal.data.shape, loss.y0.shape
+    ((2, 8), (2,))
+    """
+
+    def two_copies(terminal):
+        return SDELoss(
+            drift=lambda t, y, sde: jax.vmap(sde.drift)(y),
+            diffusion=lambda t, y, sde: jnp.diag(jax.vmap(sde.diffusion)(y)),
+            terminal=terminal,
+            y0=jnp.zeros(2),
+            noise_dim=2,
+            t1=1.0,
+            coarsest_steps=coarsest_steps,
+            observation_times=times,
+        )
+
+    world = two_copies(lambda y, sde: jnp.zeros(()))
+    return two_copies(KernelScore(quantiles(marginals(world, DoubleWell(), level, paths, jr.key(0)), points), 0.5))
 
 
 def marginals(

@@ -3,60 +3,71 @@
 The functions take a record of ``sweeps.sweep``, or several concatenated ones of one problem and one optimiser.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Array, Float, Key, PyTree
+from tqdm import tqdm
 
-from dmlmc._internal.checks import positive
-from dmlmc.allocation import plan
+from dmlmc._internal.checks import integer, positive
 from dmlmc.calibration.interval import mean_interval
+from dmlmc.estimators import GradientEstimator
 from dmlmc.experiments.comparison import cost_to_reach, in_json
-from dmlmc.rates import Rates
-from dmlmc.schedule import ALLOCATIONS, DELAYED, HELD, MLMC, PAPER, RANDOMISED
-from dmlmc.theory.held_noise import randomised_error, stationary_error
-from dmlmc.theory.quadratic import delayed_model
-from dmlmc.theory.theorem import Problem
+from dmlmc.experiments.sweeps import Optimisers, sweep
+from dmlmc.schedule import DELAYED, MLMC, cumulative
 
 DELAYED_PAPER, DELAYED_HELD = f"{DELAYED}, paper's counts", f"{DELAYED}, held counts"
 SHORTER = f"{DELAYED}, held counts, shorter periods"
+COSTS = ("span", "work")
 RUN = ["method", "learning_rate", "seed"]
 
 
-def long_run_table(max_levels: Sequence[int], rates: Rates, level0_samples: int) -> pd.DataFrame:
-    """The long-run variance of plans over the variance of one step of MLMC, for each finest level.
+def spent(estimator: GradientEstimator, steps: int) -> dict[str, float]:
+    """The span and the work of a number of steps: budgets for the other methods.
 
-    >>> long_run_table([6], Rates(b=1.8, c=1.0, d=1.0), 512).round(2).to_dict("records")
-    [{'max_level': 6, 'paper': 8.8, 'held': 1.0, 'mlmc': 1.0}]
+    >>> from dmlmc import QuadraticLoss, Rates, mlmc, plan
+    >>> rates = Rates(b=1.8, c=1.0, d=1.0)
+    >>> estimator = mlmc(QuadraticLoss(2, 1.0, 1.0, rates), plan(rates, max_level=1, samples=[2, 1], periods=[1, 1]))
+    >>> spent(estimator, 10), steps_to_spend(estimator, {"span": 20.0, "work": 51.0})
+    ({'span': 20.0, 'work': 50.0}, 11)
     """
-    rows = []
-    for level in max_levels:
-        held, paper = (plan(rates, level, level0_samples=level0_samples, allocation=kind) for kind in ALLOCATIONS)
-        mlmc = paper.without_delay().variance()
-        noise = {PAPER: paper.long_run_variance() / mlmc, HELD: held.long_run_variance() / mlmc}
-        rows.append({"max_level": level, **noise, "mlmc": 1.0})
-    return pd.DataFrame(rows)
+    return {cost: float(cumulative(getattr(estimator, cost), steps)[-1]) for cost in COSTS}
 
 
-def stationary_errors(problem: Problem, level0_samples: int, step_sizes: Sequence[float]) -> pd.DataFrame:
-    """The exact stationary ``E|grad F|^2`` of four methods on the quadratic loss, against the step size.
+def steps_to_spend(estimator: GradientEstimator, budgets: Mapping[str, float]) -> int:
+    """The number of steps after which all budgets are spent."""
+    steps = 1
+    while any(spent(estimator, steps)[cost] < budget for cost, budget in budgets.items()):
+        steps *= 2
+    costs = {cost: cumulative(getattr(estimator, cost), steps) for cost in budgets}
+    return max(int(np.searchsorted(costs[cost], budget)) for cost, budget in budgets.items())
 
-    >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=2, gap=1.0)
-    >>> stationary_errors(problem, 16, [0.1]).method.tolist()
-    ['MLMC', "delayed MLMC, paper's counts", 'delayed MLMC, held counts', 'randomised MLMC']
+
+def sweep_methods(
+    estimators: Sequence[GradientEstimator],
+    optimisers: Optimisers,
+    params: PyTree,
+    keys: Key[Array, " seeds"],
+    budgets: Mapping[str, float],
+    *,
+    validation: Callable[[PyTree], Float[Array, ""]],
+    evaluations: int,
+    progress: bool = True,
+) -> tuple[dict[str, PyTree], pd.DataFrame]:
+    """``sweeps.sweep`` for several methods, each until all budgets are spent: trained parameters by method, one record.
+
+    Every run is evaluated ``evaluations`` times or a few more.
     """
-    arguments = {"max_level": problem.max_level, "level0_samples": level0_samples}
-    held, paper = (delayed_model(problem, plan(problem.rates, **arguments, allocation=kind)) for kind in ALLOCATIONS)
-    mlmc = delayed_model(problem, plan(problem.rates, **arguments).without_delay())
-    methods = {
-        MLMC: (stationary_error, mlmc),
-        DELAYED_PAPER: (stationary_error, paper),
-        DELAYED_HELD: (stationary_error, held),
-        RANDOMISED: (randomised_error, held),
-    }
-    rows = [(method, a, error(model, a)) for method, (error, model) in methods.items() for a in step_sizes]
-    return pd.DataFrame(rows, columns=["method", "step_size", "error"])
+    trained, records = {}, []
+    for estimator in tqdm(estimators, desc="methods", disable=not progress):
+        steps = steps_to_spend(estimator, budgets)
+        every = max(1, steps // integer("sweep_methods: evaluations", evaluations, minimum=1))
+        settings: dict[str, Any] = {"steps": steps, "validation": validation, "evaluate_every": every}
+        trained[estimator.method], record = sweep(estimator, optimisers, params, keys, **settings)
+        records.append(record)
+    return trained, pd.concat(records, ignore_index=True)
 
 
 def losses_at(record: pd.DataFrame, cost: str, budget: float) -> pd.DataFrame:
@@ -90,8 +101,8 @@ def quartiles(losses: pd.DataFrame) -> pd.DataFrame:
     """Median and quartiles over seeds by method and learning rate, of ``losses_at``.
 
     >>> one = {"method": "MLMC", "learning_rate": 0.1}
-    >>> quartiles(pd.DataFrame([{**one, "seed": i, "loss": float(i)} for i in range(5)])).iloc[0].tolist()
-    ['MLMC', 0.1, 2.0, 1.0, 3.0]
+    >>> quartiles(pd.DataFrame([{**one, "seed": i, "loss": float(i)} for i in range(5)])).to_dict("records")
+    [{'method': 'MLMC', 'learning_rate': 0.1, 'median': 2.0, 'low': 1.0, 'high': 3.0}]
     """
     rows = []
     for (method, rate), runs in losses.groupby(["method", "learning_rate"], sort=False):

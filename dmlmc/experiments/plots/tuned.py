@@ -21,7 +21,7 @@ _MARKERS = {NAIVE: "s", MLMC: "o", DELAYED_PAPER: "D", DELAYED_HELD: "^", RANDOM
 def held_noise(errors: pd.DataFrame, long_run: pd.DataFrame) -> Figure:
     """Left, the exact stationary error over MLMC's against the step size. Right, the long-run variance against l_max.
 
-    The tables are from ``tuned.stationary_errors`` and ``tuned.long_run_table``.
+    The tables are from ``experiments.held_noise``.
     """
     figure, (left, right) = panels(2, (10.0, 3.8))
     plain = errors[errors.method == MLMC].set_index("step_size").error
