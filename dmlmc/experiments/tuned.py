@@ -188,3 +188,28 @@ def tuned_summary(record: pd.DataFrame, budgets: dict[str, float]) -> dict[str, 
             "target": target,
         }
     return found
+
+
+def summary_table(summary: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """``tuned_summary`` of several optimisers as a table to read: medians with quartiles, ratios with intervals."""
+
+    def shown(value: Mapping[str, float], middle: str) -> str:
+        return f"{value[middle]:.3g} [{value['low']:.3g}, {value['high']:.3g}]"
+
+    rows = []
+    for optimiser, methods in summary.items():
+        for method, found in methods.items():
+            row = {"optimiser": optimiser, "method": method, "best rate": found["best_rate"]}
+            row |= {"loss at equal span": shown(found["final_loss"], "median")}
+            row |= {"loss at equal work": shown(found["final_loss_at_equal_work"], "median")}
+            row |= {
+                "to a loss of": f"{found['target']:.2g}",
+                "MLMC's span / its span": "",
+                "MLMC's work / its work": "",
+            }
+            for cost in COSTS:
+                ratio = found[f"{cost}_ratio_to_mlmc"]
+                known = np.isfinite(ratio["mean"])
+                row[f"MLMC's {cost} / its {cost}"] = shown(ratio, "mean") if known else "not reached"
+            rows.append(row)
+    return pd.DataFrame(rows).set_index(["optimiser", "method"])

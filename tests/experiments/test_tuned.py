@@ -136,3 +136,14 @@ def test_every_method_is_swept_until_all_budgets_are_spent():
         assert any(before[cost] < budgets[cost] for cost in budgets)  # and not a step longer
     assert set(trained) == {"MLMC", "delayed MLMC"} and record.groupby(tuned.RUN).size().between(5, 7).all()
     assert np.isfinite(tuned.losses_at(record, "span", budgets["span"]).loss).all()
+
+
+def test_the_table_says_what_was_not_reached():
+    record = RECORD.copy()
+    record.loc[(record.method == HELD) & (record.step > 0), "loss"] = 1e-3  # every rate, but never below
+    summary = {"SGD": tuned.tuned_summary(record, {"span": 200.0, "work": 600.0})}
+    summary["SGD"][HELD]["span_ratio_to_mlmc"] = {"mean": math.nan, "low": math.nan, "high": math.nan}
+    table = tuned.summary_table(summary)
+    assert table.index.names == ["optimiser", "method"] and len(table) == 2
+    assert table["MLMC's span / its span"]["SGD", HELD] == "not reached"
+    assert table["MLMC's span / its span"]["SGD", "MLMC"] == "1 [1, 1]"

@@ -53,6 +53,7 @@ def final_losses(losses: Mapping[tuple[str, str], pd.DataFrame], start: float, f
         used = sorted(runs.learning_rate.unique())
         axis.set_xticks(used, [f"{rate:g}" for rate in used], rotation=45 if len(used) > 4 else 0)
         axis.xaxis.set_minor_locator(NullLocator())
+        axis.set_xlim(used[0] / 1.5, used[-1] * 1.5)
         if floor is not None:
             axis.axhline(floor, color="black", linewidth=1, linestyle=":", label="floor")
     axes[0].set_ylabel("loss: median, quartiles, runs")
@@ -104,21 +105,35 @@ def span_ratios(
         axis.axhline(counted, color="black", linewidth=1, linestyle=":", label=f"counted: {counted:g}")
         axis.axhline(1.0, color="0.5", linewidth=1)
         axis.set_ylim(0.5, 2.2 * counted)
-        axis.legend(frameon=True, fontsize="small", loc="lower left")
+        axis.yaxis.set_minor_locator(NullLocator())
+    ticks = [value for value in (0.5, 1, 2, 4, 8, 16, 32) if value <= 2.2 * counted]
+    left.set_yticks(ticks, [f"{value:g}" for value in ticks])
+    relative = sorted({round(value, 3) for table in by_rate.values() for value in table.relative})
+    right.set_xticks(relative, [f"{value:.2g}" for value in relative], rotation=45 if len(relative) > 6 else 0)
+    right.xaxis.set_minor_locator(NullLocator())
+    for axis, place, columns in ((left, (0.28, -0.16), 2), (right, (0.78, -0.16), 1)):
+        figure.legend(*axis.get_legend_handles_labels(), loc="lower center", bbox_to_anchor=place, ncols=columns)
     return finished(figure)
 
 
 def to_the_end(record: pd.DataFrame, prices: pd.DataFrame, floor: float, fair: float) -> Figure:
-    """Left, the loss against steps until it stops falling. Right, the learned price p0. One thin line per seed."""
-    figure, (left, right) = panels(2, (10.0, 3.8))
-    for axis, table, column in ((left, record, "loss"), (right, prices, "price")):
-        for (method, seed), run in table.groupby(["method", "seed"], sort=False):
-            label = method if seed == 0 else None
-            axis.plot(run.step, run[column], _STYLES[method], color=_COLOURS[method], linewidth=1, label=label)
-    left.axhline(floor, color="black", linewidth=1, linestyle=":", label="Black-Scholes hedge on this grid")
+    """Left, the loss against steps until it stops falling, a line per seed. Right, the prices learned, a dot per seed.
+
+    ``floor`` is the loss of the Black-Scholes hedge on the grid of the record, ``fair`` the Black-Scholes price.
+    """
+    figure, (left, right) = panels(2, (10.0, 3.8), gridspec_kw={"width_ratios": [3, 2]})
+    for (method, seed), run in record.groupby(["method", "seed"], sort=False):
+        label = method if seed == 0 else None
+        left.plot(run.step, run.loss, _STYLES[method], color=_COLOURS[method], linewidth=1, label=label)
+    methods = list(prices.method.unique())
+    for place, method in enumerate(methods):
+        learned = prices[prices.method == method].price
+        right.plot([place] * len(learned), learned, _MARKERS[method], color=_COLOURS[method])
+    left.axhline(floor, color="black", linewidth=1, linestyle=":", label="Black-Scholes hedge, same paths")
     right.axhline(fair, color="black", linewidth=1, linestyle=":", label=f"Black-Scholes price {fair:.4f}")
-    left.set(yscale="log", xlabel="iterations", ylabel="loss on fresh paths")
-    right.set(xlabel="iterations", ylabel="p0")
+    left.set(yscale="log", xlabel="iterations", ylabel="validation loss", title="the loss, one line per seed")
+    right.set_xticks(range(len(methods)), [method.replace(", ", ",\n") for method in methods])
+    right.set(xlim=(-0.5, len(methods) - 0.5), ylabel="learned price p0", title="the price, one dot per seed")
     for axis in (left, right):
         axis.legend(frameon=True, fontsize="small")
     return finished(figure)
