@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from dmlmc.calibration.interval import Interval, Range
-from dmlmc.reproduce.claims import CLAIMS, Verdict
+from dmlmc.reproduce.claims import CLAIMS
+from dmlmc.reproduce.verdicts import Verdict
 
 DATA = Path(__file__).parents[2] / "figures" / "data"
 

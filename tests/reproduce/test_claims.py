@@ -3,7 +3,7 @@ import math
 import pytest
 
 from dmlmc.calibration.interval import Interval, Range
-from dmlmc.reproduce import claims
+from dmlmc.reproduce import claims, verdicts
 
 CLAIMS = {claim.claim: claim for claim in claims.CLAIMS}
 
@@ -50,11 +50,13 @@ def test_an_interval_is_judged_as_a_whole(interval, verdict):
 
 
 def test_the_margins_are_those_written_down_before_the_run():
-    assert claims.MARGIN == 0.2
+    assert verdicts.MARGIN == 0.2
     b = CLAIMS["variance of grad D_l falls as 2^(-b l)"]
     assert b.judge(Interval(2.02, 1.82, 2.22), "paper") == (None, "close to 2, interval reaches past the margin")
     exponents = [one for one in claims.CLAIMS if one.notebook == "01_assumptions" and one.kind == "measured"]
-    assert len(exponents) == 3 and all(f"whole interval is within {claims.MARGIN} of" in one.rule for one in exponents)
+    assert len(exponents) == 3 and all(
+        f"whole interval is within {verdicts.MARGIN} of" in one.rule for one in exponents
+    )
 
 
 def test_more_work_saved_than_claimed_is_said_in_words():
@@ -73,3 +75,13 @@ def test_a_small_run_is_not_judged_unless_it_is_a_count():
 def test_an_unknown_interval_reproduces_no_claim_about_an_interval():
     for claim in ("span to equal loss, MLMC over delayed MLMC", "work to equal loss, MLMC over delayed MLMC"):
         assert CLAIMS[claim].judge(Interval(20.0, math.nan, math.nan), "paper") == (False, "no")
+
+
+@pytest.mark.parametrize("optimiser", ["SGD", "Adam"])
+@pytest.mark.parametrize("counts", ["paper's", "held"])
+def test_a_gain_at_tuned_rates_is_kept_kept_in_part_or_given_back(optimiser, counts):
+    claim = CLAIMS[f"span to equal loss at tuned rates, {optimiser}, {counts} counts"]
+    verdicts = [claim.judge(Interval(*found), "paper") for found in ((15, 14.5, 16), (15, 14.3, 16), (2, 0.9, 3))]
+    assert verdicts == [(True, "kept"), (None, "kept in part"), (False, "given back")]
+    assert claim.judge(Interval(math.nan, math.nan, math.nan), "paper").text == "given back"  # never reached
+    assert claim.judge(Interval(15, 14.5, 16), "quick").text == "too small to say"
