@@ -1,4 +1,4 @@
-"""The paper's claims, and how each is measured from the data of the notebooks. What is said of the result: verdicts.py."""
+"""The paper's claims, and how each is measured from the data of the notebooks. What is said of it: verdicts.py."""
 
 import json
 from collections.abc import Callable
