@@ -24,7 +24,8 @@ def plan(
     - ``samples`` as a number: the paper's effective batch size N, shared out as
       ``N_l = ceil(N w_l / sum w)`` with ``w_l = 2^(-(b + c) l / 2)``;
     - ``samples`` as a sequence: N_l itself, one int per level;
-    - ``level0_samples``: the count at level 0, ``N_l = ceil(level0_samples w_l)``; 512 in the paper's experiment.
+    - ``level0_samples``: the count at level 0, ``N_l = ceil(level0_samples w_l)``; 512 in the code of the
+      paper's author.
 
     ``periods`` defaults to the paper's ``floor(2^(d l))``; an explicit sequence overrides it.
 
