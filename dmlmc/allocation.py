@@ -27,7 +27,7 @@ def plan(
     - ``samples`` as a number: the paper's effective batch size N, shared out as ``M_l = N w_l / sum w`` with
       ``w_l = 2^(-(b + c) l / 2)``;
     - ``samples`` as a sequence: N_l itself, one int per level;
-    - ``level0_samples``: ``M_l = level0_samples w_l``; 512 in the paper's experiment.
+    - ``level0_samples``: ``M_l = level0_samples w_l``; 512 in the code of the paper's author.
 
     M_l is what MLMC would compute at every step. ``allocation`` says what delayed MLMC computes at a refresh:
 

@@ -179,8 +179,8 @@ class Plan:
     def naive_samples(self, variances: Sequence[float] | None = None, naive_variance: float | None = None) -> int:
         """The naive batch with the noise of this plan, rounded up: its long-run variance (the paper's: its variance).
 
-        ``naive_variance`` is that of one path at the finest level. By default it is taken equal to V_0, since
-        levels differ by little: then the plan of the paper's experiment is matched by 148 paths.
+        ``naive_variance`` is that of one path at the finest level. By default it is taken equal to V_0: then
+        the paper's plan is matched by 148 paths. That is a model, which measured variances can contradict.
 
         >>> from dmlmc import plan
         >>> plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512).naive_samples()

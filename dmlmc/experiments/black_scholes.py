@@ -15,6 +15,8 @@ from dmlmc._internal.checks import positive, real
 class Market:
     """Geometric Brownian motion and a call option on it; the defaults are those of the paper's experiment.
 
+    The paper does not say what ``spot`` is: 1 is from its author's code, kstoneriv3/delayed-mlmc on GitHub.
+
     >>> Market(strike=2.0)
     Market(drift=1.0, volatility=1.0, strike=2.0, spot=1.0, maturity=1.0)
     """

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import equinox as eqx
+import jax
 import numpy as np
 import optax
 import pandas as pd
@@ -12,8 +14,10 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from dmlmc._internal.checks import positive
 from dmlmc.calibration.interval import Interval, mean_interval
+from dmlmc.calibration.levels import measure_levels
 from dmlmc.estimators import GradientEstimator
-from dmlmc.schedule import DELAYED, MLMC
+from dmlmc.losses import MultilevelLoss
+from dmlmc.schedule import DELAYED, MLMC, Plan
 from dmlmc.training.loop import train
 
 
@@ -49,6 +53,49 @@ def compare(
         )
         records.append(record)
     return trained, pd.concat(records, ignore_index=True)
+
+
+def variance_check(
+    plan: Plan,
+    loss: MultilevelLoss,
+    finest: MultilevelLoss,
+    params: PyTree,
+    key: Key[Array, ""],
+    *,
+    samples: int,
+) -> pd.DataFrame:
+    """Has the naive batch the variance of MLMC? What the plan models, beside what ``samples`` measure at ``params``.
+
+    ``finest`` is ``loss`` with the plan's finest level as its level 0. The rows are the variances of the coupled
+    gradients over that of level 0, the variance of one naive path over the same, and the naive batch whose gradient has
+    the variance of the plan's. The columns are ``modelled``, ``measured`` and ``error``: the standard error, found by
+    leaving out one block of samples after the other. All variances are measured on the same noise, so their ratios vary
+    less than they do. With heavy tails the error is itself a rough guess.
+
+    >>> import dmlmc
+    >>> loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1.0, rates=dmlmc.Rates(b=1.8, c=1.0, d=1.0))
+    >>> plan = dmlmc.plan(loss.rates, max_level=0, samples=[8])  # without finer levels MLMC is the naive method
+    >>> variance_check(plan, loss, loss, jax.numpy.ones(2), jax.random.key(0), samples=64).round(6).loc["naive batch"]
+    modelled    8.0
+    measured    8.0
+    error       0.0
+    Name: naive batch, dtype: float64
+    """
+    other = jax.tree.map(lambda leaf: leaf + 1e-3 if eqx.is_inexact_array(leaf) else leaf, params)
+    coupled = measure_levels(loss, params, other, key, max_level=plan.max_level, samples=samples).blocks
+    naive = measure_levels(finest, params, other, key, max_level=0, samples=samples).blocks
+    variances = coupled.pivot(index="block", columns="level", values="variance").assign(naive=naive.variance).to_numpy()
+
+    def figures(means: Float[np.ndarray, " _"]) -> Float[np.ndarray, " _"]:
+        return np.array([*(means[1:] / means[0]), means[-1] / plan.variance(means[:-1].tolist())])
+
+    means, blocks = variances.mean(axis=0), len(variances)
+    without = np.stack([figures(np.delete(variances, block, axis=0).mean(axis=0)) for block in range(blocks)])
+    error = np.sqrt((blocks - 1) / blocks * np.sum((without - without.mean(axis=0)) ** 2, axis=0))
+    modelled = [*(2.0 ** (-plan.rates.b * level) for level in range(1, plan.max_level + 1)), 1.0, plan.naive_samples()]
+    measured = [*figures(means)[:-1], plan.naive_samples(means[:-1].tolist(), float(means[-1]))]
+    names = [*(f"V_{level} / V_0" for level in range(1, plan.max_level + 1)), "V_naive / V_0", "naive batch"]
+    return pd.DataFrame({"modelled": modelled, "measured": measured, "error": error}, index=names)
 
 
 def cost_to_reach(record: pd.DataFrame, target: float, cost: str) -> pd.Series:

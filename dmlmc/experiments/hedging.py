@@ -66,8 +66,9 @@ def initial_params(key: Key[Array, ""], market: Market | None = None) -> Hedging
 def hedging_loss(market: Market | None = None, coarsest_steps: int = 10, *, printed_drift: bool = False) -> SDELoss:
     """The loss as a general ``SDELoss``: Milstein steps for the state (S, V).
 
-    ``printed_drift=True`` uses the SDE as printed in the paper, ``dS = mu dt + sigma S dW``. The paper's experiment,
-    like the default, has the drift of geometric Brownian motion.
+    The ten coarsest steps are those of the code of the paper's author; the paper does not say. ``printed_drift=True``
+    uses the SDE as printed in the paper, ``dS = mu dt + sigma S dW``. The paper's experiment, like the default, has the
+    drift of geometric Brownian motion.
 
     >>> loss = hedging_loss()
     >>> noise = loss.sample(jax.random.key(0), level=1)
@@ -99,7 +100,8 @@ class FastHedgingLoss(MultilevelLoss):
     The price does not depend on the network, so it is simulated first. Milstein's profit and loss is then a sum over
     steps, ``H(t, S) dS + (sigma S)^2 (dW^2 - dt) / 2 * dH/ds(t, S)``, whose terms do not depend on each other. The
     network evaluates all of them in one batch, both paths of a coupled pair included, about ``rows`` at a time.
-    ``euler=True`` omits the terms that Milstein's scheme adds to Euler's.
+    ``euler=True`` omits the terms that Milstein's scheme adds to Euler's: the profit is then that of trading at the
+    grid points only.
 
     >>> loss, params = FastHedgingLoss(), initial_params(jax.random.key(0))
     >>> noise = loss.sample(jax.random.key(1), level=2)

@@ -35,9 +35,10 @@ def stationary_errors(problem: Problem, level0_samples: int, step_sizes: Sequenc
     >>> stationary_errors(problem, 16, [0.1]).method.tolist()
     ['MLMC', "delayed MLMC, paper's counts", 'delayed MLMC, held counts', 'randomised MLMC']
     """
-    arguments = {"max_level": problem.max_level, "level0_samples": level0_samples}
-    held, paper = (delayed_model(problem, plan(problem.rates, **arguments, allocation=kind)) for kind in ALLOCATIONS)
-    mlmc = delayed_model(problem, plan(problem.rates, **arguments).without_delay())
+    rates, top = problem.rates, problem.max_level
+    held_plan, paper_plan = (plan(rates, top, level0_samples=level0_samples, allocation=kind) for kind in ALLOCATIONS)
+    plans = (held_plan, paper_plan, held_plan.without_delay())
+    held, paper, mlmc = (delayed_model(problem, one) for one in plans)
     methods = {
         MLMC: (stationary_error, mlmc),
         DELAYED_PAPER: (stationary_error, paper),

@@ -23,7 +23,7 @@ from dmlmc.rates import Rates
 from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, PAPER, Plan, level_cost
 
 MAX_LEVELS, DEVICES = (6, 8, 10, 12), (1, 8, 64, 1024, 4096)
-LEVEL0_SAMPLES = 2**20  # with the paper's 512 the span limits a step even on one device
+LEVEL0_SAMPLES = 2**20  # with the 512 of the experiment the span limits a step even on one device
 ASSUMED = {"chain_seconds": 1e-3, "path_seconds": 1e-6, "hop_seconds": 1e-5}
 _LONGEST = 2**16  # average over at most this many steps of a cycle
 

@@ -35,7 +35,7 @@ def matmul_rate(size=1024):
 
 
 def regimes():
-    """Seconds per step: few paths and many levels, the paper's batch, and l_max = 6 against the batch."""
+    """Seconds per step: few paths and many levels, the experiment's batch, and l_max = 6 against the batch."""
     settings = {
         "latency_bound": [(level, FEW) for level in range(2, 11)],
         "compute_bound": [(level, 512) for level in (2, 4, 6)],
@@ -59,7 +59,7 @@ def regimes():
 
 def gradients():
     """Each gradient in every implementation, the ratios, and how close ours is to the matmul rate."""
-    print("\ngradients at the paper's settings", flush=True)
+    print("\ngradients at the experiment's settings", flush=True)
     measured = peers.measure()
     whole = peers.whole_programs()
     found: dict = {"gradients": measured, "whole_program_compile_seconds": whole}

@@ -137,7 +137,7 @@ def floating_point_operations():
 
 
 def cases():
-    """Level and batch of each gradient at the paper's settings: naive at level 6, and every coupled level."""
+    """Level and batch of each gradient at the experiment's settings: naive at level 6, and every coupled level."""
     plan = dmlmc.plan(problem.RATES, 6, level0_samples=512, allocation="paper")
     yield "naive", 6, plan.naive_samples(), False
     for level, samples in enumerate(plan.samples):

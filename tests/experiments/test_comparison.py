@@ -160,6 +160,41 @@ def test_methods_start_from_the_same_parameters(paper_rates):
     assert record.groupby("method").step.max().to_dict() == {"naive": 4, "delayed MLMC": 8}
 
 
+class Sums(dmlmc.MultilevelLoss):
+    """``params`` times sums of ``weights[k] z_k`` up to level k, so that all variances are known."""
+
+    first: int = 0
+    weights: tuple[float, ...] = (2.0, 0.5, 0.1)
+
+    def sample(self, key, level):
+        return jax.random.normal(key, (self.first + level + 1,))
+
+    def coarsen(self, noise):
+        return noise[:-1]
+
+    def loss(self, params, noise):
+        return params["x"] * jnp.sum(jnp.array(self.weights[: noise.size]) * noise)
+
+
+def test_the_naive_batch_is_checked_against_measured_variances(paper_rates):
+    plan, params = dmlmc.plan(paper_rates, 2, samples=[64, 16, 4]), {"x": jnp.array(0.5), "kept": 3}
+    tables = [
+        comparison.variance_check(plan, Sums(), Sums(first=2), params, jax.random.key(seed), samples=1024)
+        for seed in range(6)
+    ]
+    table = tables[0]
+    assert table.index.tolist() == ["V_1 / V_0", "V_2 / V_0", "V_naive / V_0", "naive batch"]
+    assert table.modelled.tolist() == [2**-1.8, 2**-3.6, 1.0, plan.naive_samples()]
+    variances = [4.0, 0.25, 0.01]
+    truth = np.array([0.25 / 4, 0.01 / 4, 4.26 / 4, 4.26 / plan.variance(variances)])
+    assert plan.naive_samples(variances, 4.26) == math.ceil(truth[-1])
+    measured, errors = np.array([one.measured for one in tables]), np.array([one.error for one in tables])
+    np.testing.assert_array_less(np.abs(measured.mean(axis=0) - truth), 4 * errors.mean(axis=0) / 6**0.5 + [0, 0, 0, 1])
+    assert np.all(errors.mean(axis=0) / truth < 0.1)
+    spread = measured.std(axis=0, ddof=1) / errors.mean(axis=0)  # the errors are those of the spread over seeds
+    assert np.all((spread > 0.3) & (spread < 2.5)), spread
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

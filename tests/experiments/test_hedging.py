@@ -112,12 +112,13 @@ def test_generic_equals_diffrax(x64, printed_drift):
     np.testing.assert_allclose(loss.loss(params, noise), expected, rtol=1e-10)
 
 
-def test_the_loss_of_the_black_scholes_hedge_falls_at_rate_three_halves(x64):
+@pytest.mark.parametrize(("euler", "order"), [(False, 1.5), (True, 1.0)])
+def test_the_loss_of_the_black_scholes_hedge_falls_at_its_order(x64, euler, order):
     # With a smooth delta, the squared error of Milstein would fall like dt^2. The kink of the payoff makes the third
     # derivative of the value blow up: E|L1 L1 G|^2 grows like 1/(T - t)^(3/2), and the sum of dt^3 times that over the
-    # steps is of order dt^(3/2).
+    # steps is of order dt^(3/2). With Euler's scheme the profit is that of trading at the grid points, with error dt.
     market = black_scholes.Market(drift=0.1, volatility=0.2, strike=1.0)
-    loss = hedging.FastHedgingLoss(market)
+    loss = hedging.FastHedgingLoss(market, euler=euler)
     floor = hedging.black_scholes_params(market)
     levels, samples = np.arange(2, 7), 4096
     means, errors = [], []
@@ -128,7 +129,18 @@ def test_the_loss_of_the_black_scholes_hedge_falls_at_rate_three_halves(x64):
     weights = (levels - levels.mean()) / np.sum((levels - levels.mean()) ** 2)
     slope = -weights @ np.log2(means)
     error = np.sqrt(np.sum((weights * np.array(errors) / np.log(2)) ** 2))
-    assert abs(slope - 1.5) < 4 * error < 0.3, (slope, error)
+    assert abs(slope - order) < 4 * error < 0.3, (slope, error)
+
+
+def test_a_loss_with_more_coarsest_steps_is_the_same_at_a_finer_level(x64):
+    loss, finest, params = (
+        hedging.FastHedgingLoss(),
+        hedging.FastHedgingLoss(coarsest_steps=40),
+        hedging.initial_params(jr.key(0)),
+    )
+    noise = loss.sample(jr.key(1), 2)
+    np.testing.assert_array_equal(noise, finest.sample(jr.key(1), 0))
+    assert float(loss.loss(params, noise)) == pytest.approx(float(finest.loss(params, noise)), rel=1e-12)
 
 
 def test_rows_must_be_positive():

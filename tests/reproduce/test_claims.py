@@ -54,9 +54,8 @@ def test_the_margins_are_those_written_down_before_the_run():
     b = CLAIMS["variance of grad D_l falls as 2^(-b l)"]
     assert b.judge(Interval(2.02, 1.82, 2.22), "paper") == (None, "close to 2, interval reaches past the margin")
     exponents = [one for one in claims.CLAIMS if one.notebook == "01_assumptions" and one.kind == "measured"]
-    assert len(exponents) == 3 and all(
-        f"whole interval is within {verdicts.MARGIN} of" in one.rule for one in exponents
-    )
+    stated = f"whole interval is within {verdicts.MARGIN} of"
+    assert len(exponents) == 3 and all(stated in one.rule for one in exponents)
 
 
 def test_more_work_saved_than_claimed_is_said_in_words():

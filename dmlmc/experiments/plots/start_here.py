@@ -26,8 +26,8 @@ REUSED = "0.9"
 def plan_picture(b: float = 1.8, c: float = 1.0, d: float = 1.0, max_level: int = 6, samples: float = 823) -> Figure:
     """Draw the plan for the rates b, c, d, the finest level and the effective batch size N.
 
-    The defaults are the paper's experiment: N = 823 gives its sample counts to within one. pyplot does not manage the
-    figure, so redrawing while a slider is dragged does not leak memory.
+    The defaults are the paper's experiment: N = 823 gives the sample counts of its code to within one. pyplot does not
+    manage the figure, so redrawing while a slider is dragged does not leak memory.
 
     >>> [axis.get_title(loc="left").split(",")[0].split(" (")[0] for axis in plan_picture(max_level=2).axes]
     ['Who computes when', 'Samples per level', 'Work per step', 'Span per step']
