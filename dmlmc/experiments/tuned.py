@@ -133,7 +133,7 @@ def least_costs(record: pd.DataFrame, target: float, cost: str) -> pd.DataFrame:
 
     Rates at which a seed does not reach the loss do not count. A method without such a rate is left out.
     """
-    best = {}
+    best: dict[Any, pd.Series] = {}
     for (method, rate), runs in record.groupby(["method", "learning_rate"], sort=False):
         needed = cost_to_reach(runs, target, cost)[method]
         if needed.notna().all() and (method not in best or needed.mean() < best[method].mean()):

@@ -111,8 +111,8 @@ def span_ratios(
     relative = sorted({round(value, 3) for table in by_rate.values() for value in table.relative})
     right.set_xticks(relative, [f"{value:.2g}" for value in relative], rotation=45 if len(relative) > 6 else 0)
     right.xaxis.set_minor_locator(NullLocator())
-    for axis, place, columns in ((left, (0.28, -0.16), 2), (right, (0.78, -0.16), 1)):
-        figure.legend(*axis.get_legend_handles_labels(), loc="lower center", bbox_to_anchor=place, ncols=columns)
+    for axis, where, columns in ((left, (0.28, -0.16), 2), (right, (0.78, -0.16), 1)):
+        figure.legend(*axis.get_legend_handles_labels(), loc="lower center", bbox_to_anchor=where, ncols=columns)
     return finished(figure)
 
 
