@@ -88,20 +88,35 @@ def test_ratios_are_paired_and_each_method_is_at_the_rate_that_needs_least():
     np.testing.assert_allclose(needed[HELD], 4 * math.log(1e3) / np.array([0.15, 0.17, 0.2]))
     ratios = tuned.ratios_to_mlmc(RECORD, target, "span")
     expected = mean_interval(16 * np.array([0.15 / 0.2, 0.17 / 0.25, 0.2 / 0.3]))
-    assert tuple(ratios[HELD].values()) == pytest.approx(expected)
+    assert tuple(ratios[HELD].values()) == pytest.approx((*expected, 3))
     assert ratios["MLMC"]["mean"] == 1.0
     assert list(tuned.least_costs(RECORD, 1e-5, "span")) == ["MLMC"]  # no rate of HELD takes all seeds there
+
+
+def test_one_lost_seed_in_four_does_not_decide_the_target_and_is_no_pair():
+    speeds = {key: [*values, 0.2] for key, values in SPEEDS.items()}
+    record = exponential_record(speeds, SPANS)
+    lost = (record.method == HELD) & (record.seed == 3) & (record.step > 10)
+    record.loc[lost, "loss"] = 1.0
+    assert tuned.common_target(record) == pytest.approx(math.exp(-0.15 * 60))
+    needed = tuned.least_costs(record, 1e-3, "span")
+    assert needed[HELD].isna().tolist() == [False, False, False, True] and needed["MLMC"].notna().all()
+    assert tuned.ratios_to_mlmc(record, 1e-3, "span")[HELD]["pairs"] == 3
+    record.loc[(record.method == HELD) & (record.seed == 2) & (record.step > 10), "loss"] = 1.0
+    assert list(tuned.least_costs(record, 1e-3, "span")) == ["MLMC"]  # two of four are too many
+    naive = record[record.method == "MLMC"].assign(method="naive", loss=1.0)
+    assert tuned.common_target(pd.concat([naive, RECORD])) == tuned.common_target(RECORD)
 
 
 def test_ratios_at_the_same_rate_against_the_rate():
     table = tuned.ratios_by_rate(exponential_record(SPEEDS, SPANS), HELD).set_index("learning_rate")
     assert table.relative.tolist() == pytest.approx([0.5, 1.0])
-    assert table.ratio[0.1] == pytest.approx(16 * np.mean([1.0, 0.16 / 0.15, 1.0]))
-    assert table.ratio[0.2] == pytest.approx(16 * np.mean([0.15 / 0.2, 0.17 / 0.25, 0.2 / 0.3]))
-    assert table.target[0.1] == pytest.approx(math.exp(-6)) and (table.low < table.ratio).all()
+    assert table["mean"][0.1] == pytest.approx(16 * np.mean([1.0, 0.16 / 0.15, 1.0]))
+    assert table["mean"][0.2] == pytest.approx(16 * np.mean([0.15 / 0.2, 0.17 / 0.25, 0.2 / 0.3]))
+    assert table.target[0.1] == pytest.approx(math.exp(-6)) and (table.low < table["mean"]).all()
     diverged = RECORD.copy()
     diverged.loc[(RECORD.method == HELD) & (RECORD.learning_rate == 0.2) & (RECORD.step > 20), "loss"] = np.inf
-    assert tuned.ratios_by_rate(diverged, HELD).ratio.isna().tolist() == [False, True]
+    assert tuned.ratios_by_rate(diverged, HELD)["mean"].isna().tolist() == [False, True]
 
 
 def test_the_summary_is_in_json_types():

@@ -10,12 +10,17 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from dmlmc._internal.files import whole
-from dmlmc.schedule import DELAYED, MLMC, NAIVE
+from dmlmc.experiments.tuned import DELAYED_HELD, DELAYED_PAPER, SHORTER
+from dmlmc.schedule import DELAYED, MLMC, NAIVE, RANDOMISED
 
 PALETTE = sns.color_palette("colorblind")
-COLOURS = {NAIVE: PALETTE[7], MLMC: PALETTE[1], DELAYED: PALETTE[0]}
-STYLES = {NAIVE: ":", MLMC: "--", DELAYED: "-"}
-WIDTHS = {NAIVE: 3.0, MLMC: 2.2, DELAYED: 1.4}  # so that overlapping curves are all visible
+COLOURS = {NAIVE: PALETTE[7], MLMC: PALETTE[1], DELAYED: PALETTE[0], DELAYED_PAPER: PALETTE[0]}
+COLOURS |= {DELAYED_HELD: PALETTE[2], RANDOMISED: PALETTE[3], SHORTER: PALETTE[9]}
+STYLES = {NAIVE: ":", MLMC: "--", DELAYED: "-", DELAYED_PAPER: "-"}
+STYLES |= {DELAYED_HELD: "-", RANDOMISED: "-.", SHORTER: "--"}
+MARKERS = {NAIVE: "s", MLMC: "o", DELAYED: "D", DELAYED_PAPER: "D"}
+MARKERS |= {DELAYED_HELD: "^", RANDOMISED: "v", SHORTER: "P"}
+WIDTHS = dict.fromkeys(COLOURS, 1.4) | {NAIVE: 3.0, MLMC: 2.2}  # so that overlapping curves are all visible
 AXES = {
     "work": "cumulative work [level-0 paths]",
     "span": "cumulative span [level-0 paths]",

@@ -8,14 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, finished, panels
-from dmlmc.experiments.tuned import DELAYED_HELD, DELAYED_PAPER, SHORTER, quartiles
-from dmlmc.schedule import DELAYED, HELD, MLMC, NAIVE, PAPER, RANDOMISED
-
-_COLOURS = COLOURS | {DELAYED_PAPER: COLOURS[DELAYED], DELAYED_HELD: PALETTE[2]}
-_COLOURS |= {RANDOMISED: PALETTE[3], SHORTER: PALETTE[9]}
-_STYLES = STYLES | {DELAYED_PAPER: "-", DELAYED_HELD: "-", RANDOMISED: "-.", SHORTER: "--"}
-_MARKERS = {NAIVE: "s", MLMC: "o", DELAYED_PAPER: "D", DELAYED_HELD: "^", RANDOMISED: "v", SHORTER: "P"}
+from dmlmc.experiments.plots.style import COLOURS, MARKERS, STYLES, finished, panels
+from dmlmc.experiments.tuned import DELAYED_HELD, DELAYED_PAPER, quartiles
+from dmlmc.schedule import HELD, MLMC, PAPER
 
 
 def held_noise(errors: pd.DataFrame, long_run: pd.DataFrame) -> Figure:
@@ -27,12 +22,12 @@ def held_noise(errors: pd.DataFrame, long_run: pd.DataFrame) -> Figure:
     plain = errors[errors.method == MLMC].set_index("step_size").error
     for method, rows in errors.groupby("method", sort=False):
         ratio = rows.set_index("step_size").error / plain
-        left.plot(ratio[np.isfinite(ratio)], _STYLES[method], color=_COLOURS[method], label=method)
+        left.plot(ratio[np.isfinite(ratio)], STYLES[method], color=COLOURS[method], label=method)
     left.set(xscale="log", yscale="log", xlabel="step size a", ylabel="stationary E|grad F|² over MLMC's")
     left.set_title("held noise counts p times when steps are small")
     left.legend(frameon=True, fontsize="small")
     for column, method in ((PAPER, DELAYED_PAPER), (HELD, DELAYED_HELD), ("mlmc", MLMC)):
-        look = {"color": _COLOURS[method], "marker": _MARKERS[method], "linestyle": _STYLES[method]}
+        look = {"color": COLOURS[method], "marker": MARKERS[method], "linestyle": STYLES[method]}
         right.plot(long_run.max_level, long_run[column], label=method, **look)
     right.set(xlabel="finest level l_max", ylabel="long-run variance over MLMC's", yscale="log")
     right.set_title("and more with every level")
@@ -66,8 +61,8 @@ def _losses_by_rate(axis: Axes, runs: pd.DataFrame, rim: float) -> None:
     methods = list(runs.method.unique())
     for place, (method, rows) in enumerate(quartiles(runs).groupby("method", sort=False)):
         shift = 1.05 ** (place - (len(methods) - 1) / 2)  # so that dots of two methods do not hide each other
-        colour, shown = _COLOURS[method], rows[["median", "low", "high"]].clip(upper=rim)
-        look = {"color": colour, "linestyle": _STYLES[method], "marker": _MARKERS[method], "markersize": 5}
+        colour, shown = COLOURS[method], rows[["median", "low", "high"]].clip(upper=rim)
+        look = {"color": colour, "linestyle": STYLES[method], "marker": MARKERS[method], "markersize": 5}
         axis.plot(rows.learning_rate * shift, shown["median"], label=method, **look)
         axis.fill_between(rows.learning_rate * shift, shown.low, shown.high, color=colour, alpha=0.12, linewidth=0)
         single = runs[runs.method == method]
@@ -88,17 +83,17 @@ def span_ratios(
         methods = [method for method in found if method != MLMC]
         for place, method in enumerate(methods):
             mean, low, high = (found[method][end] for end in ("mean", "low", "high"))
-            at, look = column + 0.11 * (place - (len(methods) - 1) / 2), {"color": _COLOURS[method], "capsize": 3}
-            label = method if column == 0 else None
-            left.errorbar(at, mean, [[mean - low], [high - mean]], fmt=_MARKERS[method], label=label, **look)
+            at, look = column + 0.11 * (place - (len(methods) - 1) / 2), {"color": COLOURS[method], "capsize": 3}
+            label = method if method not in left.get_legend_handles_labels()[1] else None
+            left.errorbar(at, mean, [[mean - low], [high - mean]], fmt=MARKERS[method], label=label, **look)
     left.set_xticks(range(len(ratios)), list(ratios))
     left.set(yscale="log", ylabel="span of MLMC / span of the method", title="each method at its own best rate")
     for (optimiser, table), style, marker in zip(by_rate.items(), ("-", "--"), "^v", strict=False):
         known = table.dropna()
-        bars = np.array([known.ratio - known.low, known.high - known.ratio])
-        look = {"color": _COLOURS[DELAYED_HELD], "linestyle": style, "marker": marker, "capsize": 2}
-        right.errorbar(known.relative, known.ratio, bars, label=f"held counts, {optimiser}", **look)
-        lost = table[table.ratio.isna()]
+        bars = np.array([known["mean"] - known.low, known.high - known["mean"]])
+        look = {"color": COLOURS[DELAYED_HELD], "linestyle": style, "marker": marker, "capsize": 2}
+        right.errorbar(known.relative, known["mean"], bars, label=f"held counts, {optimiser}", **look)
+        lost = table[table["mean"].isna()]
         right.plot(lost.relative, np.full(len(lost), 0.6), "x", color="black", label=None)
     right.set(xscale="log", xlabel="learning rate over MLMC's best", title="both at the same rate")
     for axis in (left, right):
@@ -124,11 +119,11 @@ def to_the_end(record: pd.DataFrame, prices: pd.DataFrame, floor: float, fair: f
     figure, (left, right) = panels(2, (10.0, 3.8), gridspec_kw={"width_ratios": [3, 2]})
     for (method, seed), run in record.groupby(["method", "seed"], sort=False):
         label = method if seed == 0 else None
-        left.plot(run.step, run.loss, _STYLES[method], color=_COLOURS[method], linewidth=1, label=label)
+        left.plot(run.step, run.loss, STYLES[method], color=COLOURS[method], linewidth=1, label=label)
     methods = list(prices.method.unique())
     for place, method in enumerate(methods):
         learned = prices[prices.method == method].price
-        right.plot([place] * len(learned), learned, _MARKERS[method], color=_COLOURS[method])
+        right.plot([place] * len(learned), learned, MARKERS[method], color=COLOURS[method])
     left.axhline(floor, color="black", linewidth=1, linestyle=":", label="Black-Scholes hedge, same paths")
     right.axhline(fair, color="black", linewidth=1, linestyle=":", label=f"Black-Scholes price {fair:.4f}")
     left.set(yscale="log", xlabel="iterations", ylabel="validation loss", title="the loss, one line per seed")

@@ -11,6 +11,7 @@ from scipy import stats
 
 from dmlmc.experiments.plots.style import (
     COLOURS,
+    MARKERS,
     PALETTE,
     STYLES,
     finished,
@@ -18,7 +19,7 @@ from dmlmc.experiments.plots.style import (
     note_below_zero,
     panels,
 )
-from dmlmc.schedule import DELAYED, MLMC, NAIVE
+from dmlmc.schedule import DELAYED
 
 
 def delayed(factor: int) -> str:
@@ -30,9 +31,9 @@ def delayed(factor: int) -> str:
     return DELAYED if factor == 1 else f"{DELAYED}, periods x {factor}"
 
 
-_COLOURS = {**COLOURS, delayed(4): PALETTE[2], delayed(16): PALETTE[4]}
+_COLOURS = {**COLOURS, delayed(4): PALETTE[5], delayed(16): PALETTE[4]}
 _STYLES = {**STYLES, delayed(4): "-.", delayed(16): "-."}
-_MARKERS = {NAIVE: "s", MLMC: "o", DELAYED: "D", delayed(4): "^", delayed(16): "v"}
+_MARKERS = {**MARKERS, delayed(4): "<", delayed(16): ">"}
 
 
 def marginal_densities(
