@@ -70,13 +70,15 @@ def _losses_by_rate(axis: Axes, runs: pd.DataFrame, rim: float) -> None:
 
 
 def span_ratios(
-    ratios: Mapping[str, Mapping[str, Mapping[str, float]]], by_rate: Mapping[str, pd.DataFrame], counted: float
+    ratios: Mapping[str, Mapping[str, Mapping[str, float]]],
+    by_rate: Mapping[tuple[str, str], pd.DataFrame],
+    counted: float,
 ) -> Figure:
     """Span of MLMC over span of other methods. Left, each method at its own best rate. Right, both at the same rate.
 
-    ``ratios`` maps optimiser and method to mean, low and high; ``by_rate`` maps an optimiser to the table of
-    ``tuned.ratios_by_rate``. ``counted`` is the ratio of the mean spans of a step. Bars are 95% t-intervals. Bars that
-    reach below the axis end at it.
+    ``ratios`` maps optimiser and method to mean, low and high; ``by_rate`` maps optimiser and method to
+    the table of ``tuned.ratios_by_rate``. ``counted`` is the ratio of the mean spans of a step. Bars are 95%
+    t-intervals. Bars that reach below the axis end at it.
     """
     figure, (left, right) = panels(2, (10.5, 3.9), sharey=True)
     for column, found in enumerate(ratios.values()):
@@ -88,16 +90,17 @@ def span_ratios(
             left.errorbar(at, mean, [[mean - low], [high - mean]], fmt=MARKERS[method], label=label, **look)
     left.set_xticks(range(len(ratios)), list(ratios))
     left.set(yscale="log", ylabel="span of MLMC / span of the method", title="each method at its own best rate")
-    for (optimiser, table), style, marker in zip(by_rate.items(), ("-", "--"), "^v", strict=False):
+    styles = {optimiser: style for (optimiser, _), style in zip(by_rate, ("-", "-", "--", "--"), strict=False)}
+    for (optimiser, method), table in by_rate.items():
         known = table.dropna()
         bars = np.array([known["mean"] - known.low, known.high - known["mean"]])
-        look = {"color": COLOURS[DELAYED_HELD], "linestyle": style, "marker": marker, "capsize": 2}
-        right.errorbar(known.relative, known["mean"], bars, label=f"held counts, {optimiser}", **look)
+        look = {"color": COLOURS[method], "linestyle": styles[optimiser], "marker": MARKERS[method], "capsize": 2}
+        right.errorbar(known.relative, known["mean"], bars, label=f"{method}, {optimiser}", **look)
         lost = table[table["mean"].isna()]
-        right.plot(lost.relative, np.full(len(lost), 0.6), "x", color="black", label=None)
-    right.set(xscale="log", xlabel="learning rate over MLMC's best", title="both at the same rate")
+        right.plot(lost.relative, np.full(len(lost), 0.6), "x", color=COLOURS[method])
+    right.set(xscale="log", xlabel="learning rate over MLMC's best", title="MLMC and delayed MLMC at the same rate")
     for axis in (left, right):
-        axis.axhline(counted, color="black", linewidth=1, linestyle=":", label=f"counted: {counted:g}")
+        axis.axhline(counted, color="black", linewidth=1, linestyle=":", label=f"counted: {counted:.3g}")
         axis.axhline(1.0, color="0.5", linewidth=1)
         axis.set_ylim(0.5, 2.2 * counted)
         axis.yaxis.set_minor_locator(NullLocator())
@@ -106,7 +109,7 @@ def span_ratios(
     relative = sorted({round(value, 3) for table in by_rate.values() for value in table.relative})
     right.set_xticks(relative, [f"{value:.2g}" for value in relative], rotation=45 if len(relative) > 6 else 0)
     right.xaxis.set_minor_locator(NullLocator())
-    for axis, where, columns in ((left, (0.28, -0.16), 2), (right, (0.78, -0.16), 1)):
+    for axis, where, columns in ((left, (0.27, -0.2), 2), (right, (0.77, -0.2), 1)):
         figure.legend(*axis.get_legend_handles_labels(), loc="lower center", bbox_to_anchor=where, ncols=columns)
     return finished(figure)
 

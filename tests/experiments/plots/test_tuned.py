@@ -42,7 +42,7 @@ def test_ratios_have_bars_and_rates_without_a_common_loss_a_cross():
     record = exponential_record(SPEEDS, SPANS)
     record.loc[(record.method == HELD) & (record.learning_rate == 0.2) & (record.step > 20), "loss"] = np.inf
     ratios = {"SGD": tuned.ratios_to_mlmc(record, 0.01, "span")}
-    figure = draw.span_ratios(ratios, {"SGD": tuned.ratios_by_rate(record, HELD)}, counted=16.0)
+    figure = draw.span_ratios(ratios, {("SGD", HELD): tuned.ratios_by_rate(record, HELD)}, counted=16.0)
     left, right = figure.axes
     marks = [line for line in left.lines if line.get_marker() == "^"]
     assert [line.get_ydata()[0] for line in marks] == [pytest.approx(ratios["SGD"][HELD]["mean"])]
