@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from tqdm import tqdm
 
 from dmlmc._internal.checks import integer, positive
-from dmlmc.calibration.interval import mean_interval
+from dmlmc.calibration.interval import Interval, mean_interval
 from dmlmc.estimators import GradientEstimator
 from dmlmc.experiments.comparison import cost_to_reach, in_json
 from dmlmc.experiments.sweeps import Optimisers, sweep
@@ -152,17 +152,18 @@ def least_costs(record: pd.DataFrame, target: float, cost: str) -> pd.DataFrame:
 
 
 def ratios_to_mlmc(record: pd.DataFrame, target: float, cost: str) -> dict[str, dict[str, float]]:
-    """Cost of MLMC over cost of each method to reach a loss for good: mean of the ratios per seed, 95% t-interval.
+    """Cost of MLMC over cost of each method to reach a loss for good: mean of the ratios per seed, 95% interval.
 
-    ``pairs`` is the number of seeds with which both reach it, and over which the mean is taken.
+    It is the geometric mean, with the t-interval of the logarithms. ``pairs`` is the number of seeds with which both
+    reach the loss, and over which the mean is taken.
     """
     needed = least_costs(record, target, cost)
     return {str(method): _paired(needed[MLMC], needed[method]) for method in needed}
 
 
 def _paired(over: pd.Series, under: pd.Series) -> dict[str, float]:
-    ratios = (over / under).dropna()
-    return {**in_json(mean_interval(ratios)), "pairs": len(ratios)}
+    logarithms = np.log((over / under).dropna().to_numpy(dtype=float))
+    return {**in_json(Interval(*np.exp(mean_interval(logarithms)).tolist())), "pairs": len(logarithms)}
 
 
 def ratios_by_rate(record: pd.DataFrame, method: str, cost: str = "span") -> pd.DataFrame:
@@ -229,3 +230,21 @@ def summary_table(summary: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
                 row[f"MLMC's {cost} / its {cost}"] = shown(ratio, "mean") if known else "not reached"
             rows.append(row)
     return pd.DataFrame(rows).set_index(["optimiser", "method"])
+
+
+def gains(records: Mapping[str, pd.DataFrame], methods: Sequence[str]) -> pd.DataFrame:
+    """MLMC's span and work over those of each method: at the smallest rate, both at that rate, and each at its best.
+
+    ``records`` maps an optimiser to the record of its runs.
+    """
+    rows = []
+    for optimiser, record in records.items():
+        small, best = {"regime": f"{optimiser}, small rate"}, {"regime": f"{optimiser}, best rates"}
+        for cost in COSTS:
+            ratios = ratios_to_mlmc(record, common_target(record), cost)
+            for method in methods:
+                at_one_rate = ratios_by_rate(record, method, cost).iloc[0]
+                small[f"{cost}: {method}"] = f"{at_one_rate['mean']:.2g}"
+                best[f"{cost}: {method}"] = f"{ratios[method]['mean']:.2g}" if method in ratios else "not reached"
+        rows += [small, best]
+    return pd.DataFrame(rows).set_index("regime")

@@ -62,7 +62,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "adam_rates": [0.001, 0.002, 0.004, 0.006, 0.01, 0.02, 0.04],
         "validation_level": 3,
         "validation_paths": 384,
-        "end_steps": 4000,
+        "end_steps": 3000,
         "end_level0_samples": 64,
         "end_seeds": 4,
         "end_paths": 8192,

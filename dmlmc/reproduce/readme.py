@@ -1,7 +1,7 @@
 """The computed parts of the README: ``python -m dmlmc.reproduce.readme`` fills them in.
 
-The headline and the table of claims come from ``figures/data/summary.json``, which ``make reproduce`` writes. The table of seconds on
-many devices comes from the model of ``dmlmc.theory.scaling``.
+The headline and the table of claims come from ``figures/data/summary.json``, which ``make reproduce`` writes. The
+table of seconds on many devices comes from the model of ``dmlmc.theory.scaling``.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from dmlmc.reproduce.claims import CLAIMS
 from dmlmc.reproduce.summary import DATA, as_rows
 from dmlmc.theory.scaling import scaling_rows
 
-TUNED = ("SGD", "Adam")
+TUNED, PUBLISHED = ("SGD", "Adam"), "paper's"
 README = Path(__file__).parents[2] / "README.md"
 
 
@@ -43,17 +43,18 @@ def headline(records: Sequence[dict[str, Any]]) -> str:
     def times(claim: str) -> str:
         return "not known how many" if found.get(claim) is None else f"{found[claim]:.2g}"
 
-    tuned = {
-        counts: [times(f"span to equal loss at tuned rates, {optimiser}, {counts} counts") for optimiser in TUNED]
-        for counts in ("paper's", "held")
-    }
+    def at_tuned_rates(counts: str) -> str:
+        names = (f"span to equal loss at tuned rates, {optimiser}, {counts} counts" for optimiser in TUNED)
+        return " and ".join(times(name) for name in names)
+
     span, work = (times(f"{cost} to equal loss, MLMC over delayed MLMC") for cost in ("span", "work"))
-    return (
-        f"To reach the same loss, delayed MLMC needs {span} times less span and {work} times less work than MLMC at the\n"
-        "published learning rate, where neither noise nor staleness matters yet. With every method at its own best rate\n"
-        f"({' and '.join(TUNED)}), it needs {' and '.join(tuned["paper's"])} times less span with the paper's sample\n"
-        f"counts, and {' and '.join(tuned['held'])} times less with *held* counts, the default of this library."
+    sentences = (
+        f"To reach the same loss, delayed MLMC needs {span} times less span and {work} times less work than MLMC at",
+        "the published learning rate, where neither noise nor staleness matters yet. With every method at its own best",
+        f"rate ({' and '.join(TUNED)}), it needs {at_tuned_rates(PUBLISHED)} times less span with the paper's sample",
+        f"counts, and {at_tuned_rates('held')} times less with *held* counts, the default of this library.",
     )
+    return "\n".join(sentences)
 
 
 def claim_rows(records: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:

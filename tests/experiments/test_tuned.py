@@ -87,7 +87,7 @@ def test_ratios_are_paired_and_each_method_is_at_the_rate_that_needs_least():
     np.testing.assert_allclose(needed["MLMC"], 64 * math.log(1e3) / np.array([0.2, 0.25, 0.3]))
     np.testing.assert_allclose(needed[HELD], 4 * math.log(1e3) / np.array([0.15, 0.17, 0.2]))
     ratios = tuned.ratios_to_mlmc(RECORD, target, "span")
-    expected = mean_interval(16 * np.array([0.15 / 0.2, 0.17 / 0.25, 0.2 / 0.3]))
+    expected = np.exp(mean_interval(np.log(16 * np.array([0.15 / 0.2, 0.17 / 0.25, 0.2 / 0.3]))))
     assert tuple(ratios[HELD].values()) == pytest.approx((*expected, 3))
     assert ratios["MLMC"]["mean"] == 1.0
     assert list(tuned.least_costs(RECORD, 1e-5, "span")) == ["MLMC"]  # no rate of HELD takes all seeds there
@@ -111,8 +111,8 @@ def test_one_lost_seed_in_four_does_not_decide_the_target_and_is_no_pair():
 def test_ratios_at_the_same_rate_against_the_rate():
     table = tuned.ratios_by_rate(exponential_record(SPEEDS, SPANS), HELD).set_index("learning_rate")
     assert table.relative.tolist() == pytest.approx([0.5, 1.0])
-    assert table["mean"][0.1] == pytest.approx(16 * np.mean([1.0, 0.16 / 0.15, 1.0]))
-    assert table["mean"][0.2] == pytest.approx(16 * np.mean([0.15 / 0.2, 0.17 / 0.25, 0.2 / 0.3]))
+    assert table["mean"][0.1] == pytest.approx(16 * (0.16 / 0.15) ** (1 / 3))
+    assert table["mean"][0.2] == pytest.approx(16 * (0.15 / 0.2 * 0.17 / 0.25 * 0.2 / 0.3) ** (1 / 3))
     assert table.target[0.1] == pytest.approx(math.exp(-6)) and (table.low < table["mean"]).all()
     diverged = RECORD.copy()
     diverged.loc[(RECORD.method == HELD) & (RECORD.learning_rate == 0.2) & (RECORD.step > 20), "loss"] = np.inf
@@ -162,3 +162,10 @@ def test_the_table_says_what_was_not_reached():
     assert table.index.names == ["optimiser", "method"] and len(table) == 2
     assert table["MLMC's span / its span"]["SGD", HELD] == "not reached"
     assert table["MLMC's span / its span"]["SGD", "MLMC"] == "1 [1, 1]"
+
+
+def test_gains_are_given_at_the_smallest_rate_and_at_the_best_ones():
+    table = tuned.gains({"SGD": exponential_record(SPEEDS, SPANS)}, [HELD])
+    assert table.index.tolist() == ["SGD, small rate", "SGD, best rates"]
+    assert table[f"span: {HELD}"].tolist() == ["16", "11"]  # 16 times (0.16 / 0.15)^(1/3), and as in the test above
+    assert table[f"work: {HELD}"].tolist() == ["1", "0.7"]
