@@ -100,7 +100,8 @@ def _continued(name: str, given: Sequence[float] | None, max_level: int, rate: f
     if len(known) > max_level + 1:
         raise ValueError(f"{name} needs at most {max_level + 1} numbers, one per level, got {given!r}.")
     further = range(1, max_level + 2 - len(known))
-    return (*known, *(known[-1] * 2.0 ** (rate * level) for level in further))
+    tiny = np.finfo(float).tiny  # a variance may underflow
+    return (*known, *(max(known[-1] * 2.0 ** (rate * level), tiny) for level in further))
 
 
 class Allocation(NamedTuple):

@@ -248,7 +248,7 @@ def test_the_readme_has_the_measured_ratios():
         for cost in ("span", "work")
     )
     text = " ".join((ROOT / "README.md").read_text().split())
-    assert f"needs {span:.0f} times less span and {work:.1f} times less work than MLMC" in text
+    assert f"needs {span:.2g} times less span and {work:.2g} times less work than MLMC" in text
 
 
 def test_the_readme_has_the_ratios_of_step_sizes():

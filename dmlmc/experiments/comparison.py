@@ -81,6 +81,7 @@ def variance_check(
     error       0.0
     Name: naive batch, dtype: float64
     """
+    plan = plan.without_delay()  # the plan of MLMC
     other = jax.tree.map(lambda leaf: leaf + 1e-3 if eqx.is_inexact_array(leaf) else leaf, params)
     coupled = measure_levels(loss, params, other, key, max_level=plan.max_level, samples=samples).blocks
     naive = measure_levels(finest, params, other, key, max_level=0, samples=samples).blocks

@@ -16,6 +16,13 @@ def data(tmp_path):
     (tmp_path / "assumptions.json").write_text(json.dumps({"profile": "paper", **rates}))
     seconds = {"estimate": 14.0, "low": 12.0, "high": 16.0}
     (tmp_path / "wall_clock.json").write_text(json.dumps({"profile": "paper", "mlmc_over_delayed": seconds}))
+    ratios = {"paper's": (2.0, 0.9, 3.0), "held": (15.0, 14.5, 15.5)}  # given back, and kept
+    one = {
+        f"delayed MLMC, {counts} counts": {"span_ratio_to_mlmc": dict(zip(("mean", "low", "high"), found, strict=True))}
+        for counts, found in ratios.items()
+    }
+    tuned = {"profile": "paper", "problems": {"deep hedging": {"SGD": one, "Adam": one}}}
+    (tmp_path / "tuned.json").write_text(json.dumps(tuned))
     return tmp_path
 
 
@@ -23,7 +30,7 @@ def verdicts(directory, **options):
     return [record["reproduced"] for record in summary.judge(directory, **options)]
 
 
-WORK = 7  # the claim about work: more than claimed, hence neither yes nor no
+TUNED = [False, True] * 2  # the paper's counts give their gain back, held counts keep it, for SGD and for Adam
 
 
 def test_a_record_has_seven_fields_and_is_plain_json(data):
@@ -31,7 +38,7 @@ def test_a_record_has_seven_fields_and_is_plain_json(data):
     fields = ["claim", "paper", "found", "low", "high", "reproduced", "verdict"]
     assert all(list(record) == fields for record in records)
     assert json.loads(summary.to_json(records)) == records
-    assert verdicts(data) == [None if place == WORK else True for place in range(10)]
+    assert verdicts(data) == [True] * 6 + TUNED + [True, None, True, True]  # None: more than claimed
     words = [record["verdict"] for record in records]
     assert words == [
         "yes",
@@ -40,6 +47,7 @@ def test_a_record_has_seven_fields_and_is_plain_json(data):
         "yes",
         "counted",
         "yes",
+        *("given back", "kept") * 2,
         "yes",
         "more than claimed (early phase)",
         "yes",
@@ -60,21 +68,22 @@ def test_the_measured_ratios_are_those_that_the_notebook_saved(data):
 
 def test_a_notebook_that_was_not_run_or_failed_is_not_judged(data):
     (data / "assumptions.json").unlink()
-    assert verdicts(data) == [None] * 4 + [True] * 3 + [None] + [True] * 2
-    assert verdicts(data, failed=["03_deep_hedging"]) == [None] * 4 + [True] + [None] * 3 + [True] * 2
+    assert verdicts(data) == [None] * 4 + [True] * 2 + TUNED + [True, None, True, True]
+    failed = ["03_deep_hedging", "04_tuned"]
+    assert verdicts(data, failed=failed) == [None] * 4 + [True] + [None] * 7 + [True] * 2
     assert summary.judge(data)[0]["verdict"] == "not run"
     assert summary.as_text(summary.judge(data)).count("not run") == 4
     assert json.loads(summary.to_json(summary.judge(data)))[0]["found"] is None
 
 
 def test_a_quick_run_shows_numbers_and_judges_only_counts(data):
-    for name in ("deep_hedging.json", "assumptions.json", "theorem.json", "wall_clock.json"):
+    for name in ("deep_hedging.json", "assumptions.json", "theorem.json", "tuned.json", "wall_clock.json"):
         text = (data / name).read_text()
         (data / name).write_text(text.replace('"profile": "paper"', '"profile": "quick"'))
     judged = [record["claim"] for record in summary.judge(data) if record["reproduced"] is not None]
     assert judged == ["cost of level l grows as 2^(c l)", "span per step, MLMC over delayed MLMC"]
     assert all(record["found"] is not None for record in summary.judge(data))
-    assert summary.as_text(summary.judge(data)).count("too small to say") == 8
+    assert summary.as_text(summary.judge(data)).count("too small to say") == 12
 
 
 def test_the_committed_summary_follows_from_the_committed_data():

@@ -53,7 +53,7 @@ def final_losses(losses: Mapping[tuple[str, str], pd.DataFrame], start: float, f
             axis.axhline(floor, color="black", linewidth=1, linestyle=":", label="floor")
     axes[0].set_ylabel("loss: median, quartiles, runs")
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.17))
+    figure.legend(handles, labels, loc="upper center", ncols=3, bbox_to_anchor=(0.5, 0.01))
     return finished(figure)
 
 
@@ -106,11 +106,14 @@ def span_ratios(
         axis.yaxis.set_minor_locator(NullLocator())
     ticks = [value for value in (0.5, 1, 2, 4, 8, 16, 32) if value <= 2.2 * counted]
     left.set_yticks(ticks, [f"{value:g}" for value in ticks])
-    relative = sorted({round(value, 3) for table in by_rate.values() for value in table.relative})
-    right.set_xticks(relative, [f"{value:.2g}" for value in relative], rotation=45 if len(relative) > 6 else 0)
+    relative = [value for table in by_rate.values() for value in table.relative]
+    shown = [value for value in (0.03, 0.1, 0.25, 0.5, 1, 2, 4) if min(relative) * 0.8 <= value <= max(relative) * 1.2]
+    right.set_xticks(shown, [f"{value:g}" for value in shown])
     right.xaxis.set_minor_locator(NullLocator())
-    for axis, where, columns in ((left, (0.27, -0.2), 2), (right, (0.77, -0.2), 1)):
-        figure.legend(*axis.get_legend_handles_labels(), loc="lower center", bbox_to_anchor=where, ncols=columns)
+    for axis, where, columns in ((left, 0.27, 2), (right, 0.77, 1)):
+        figure.legend(
+            *axis.get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(where, 0.01), ncols=columns
+        )
     return finished(figure)
 
 
