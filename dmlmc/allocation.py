@@ -21,6 +21,7 @@ def plan(
     allocation: str = HELD,
     variances: Sequence[float] | None = None,
     costs: Sequence[float] | None = None,
+    fine_paths: int = 1,
 ) -> Plan:
     """Allocate samples and refresh periods to the levels 0, ..., ``max_level`` by ``rates``. Give exactly one of
 
@@ -44,6 +45,7 @@ def plan(
     ``variances`` and ``costs`` are V_l of one sample and the cost of one path, as measured:
     ``report.table.variance`` and ``report.table.steps`` of ``dmlmc.calibrate``. Then ``w_l`` is ``sqrt(V_l / C_l)``,
     with C_l the cost of a pair. If they have fewer levels than the plan, the rates b and c continue them.
+    ``fine_paths`` is that of the loss: 2 for an ``SDELoss`` with ``antithetic=True``, whose pairs cost more.
 
     >>> plan(Rates(b=1.8, c=1.0, d=1.0), max_level=3, level0_samples=100).samples
     (100, 76, 60, 48)
@@ -57,6 +59,7 @@ def plan(
     checks.instance("plan: rates", rates, Rates)
     max_level = checks.integer("plan: max_level", max_level, minimum=0)
     checks.one_of("plan: allocation", allocation, ALLOCATIONS)
+    fine_paths = checks.integer("plan: fine_paths", fine_paths, minimum=1)
     if (samples is None) == (level0_samples is None):
         given = f"samples={samples!r} and level0_samples={level0_samples!r}"
         raise ValueError(f"plan: give exactly one of samples (N, or N_l per level) and level0_samples, got {given}.")
@@ -68,17 +71,17 @@ def plan(
     if variances is None and costs is None:
         weights = [2.0 ** (-(rates.b + rates.c) * level / 2) for level in range(max_level + 1)]
     else:
-        weights = [math.sqrt(one / cost) for one, cost in zip(v, pair_costs(path_costs), strict=True)]
+        weights = [math.sqrt(one / cost) for one, cost in zip(v, pair_costs(path_costs, fine_paths), strict=True)]
     if level0_samples is not None:
         scale = checks.integer("plan: level0_samples", level0_samples, minimum=1) / weights[0]
     elif not np.iterable(samples):
         scale = checks.positive("plan: samples", samples) / sum(weights)
     else:
         counts = checks.positive_integers("plan: samples", samples, length=max_level + 1)
-        return Plan(rates, counts, every, allocation, v, path_costs)
+        return Plan(rates, counts, every, allocation, v, path_costs, fine_paths)
     pairs = zip(weights, every, strict=True)
     counts = tuple(_count(scale * weight, period if allocation == HELD else 1) for weight, period in pairs)
-    return Plan(rates, counts, every, allocation, v, path_costs)
+    return Plan(rates, counts, every, allocation, v, path_costs, fine_paths)
 
 
 def _periods(rates: Rates, max_level: int, allocation: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -146,6 +147,7 @@ def delayed_mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) 
 def _multilevel(name: str, method: str, loss: MultilevelLoss, plan: Plan, mesh: Mesh | None) -> GradientEstimator:
     """Algorithm 1. ``name`` is the public function that was called, for errors, ``method`` goes to the records."""
     gradients = level_gradients(name, loss, plan)
+    plan = replace(plan, fine_paths=loss.fine_paths)
     stale_levels = [level for level, period in enumerate(plan.periods) if period > 1]
 
     def init(params):

@@ -58,6 +58,11 @@ class MultilevelLoss(eqx.Module):
         """Fine and coarse loss of one coupled pair, both on the same noise."""
         return self.loss(params, noise), self.loss(params, self.coarsen(noise))
 
+    @property
+    def fine_paths(self) -> int:
+        """How many fine paths a coupled pair simulates, for the accounts of work."""
+        return 1
+
     def samples_at_once(self, level: int) -> int | None:
         """How many samples of a batch to differentiate together, ``None`` for all. It affects speed and memory only.
 

@@ -1,5 +1,7 @@
 """Randomised MLMC: the unbiased rival of delayed MLMC. Chance decides when a level is computed, a weight makes up."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -36,6 +38,7 @@ def randomised_mlmc(loss: MultilevelLoss, plan: Plan, *, seed: int = 0, mesh: Me
     ((2,), 32.0, 2.125)
     """
     gradients = level_gradients("randomised_mlmc", loss, plan)
+    plan = replace(plan, fine_paths=loss.fine_paths)
     seed = integer("randomised_mlmc: seed", seed, minimum=0)
     weights = [float(period) for period in plan.periods]
 

@@ -5,6 +5,7 @@ has work and span ``2^(c l)``, unless measured costs are given. A coupled pair a
 work is that of both, 1.5 fine paths at c = 1. Both paths advance together, so its span is that of the fine path alone.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -29,13 +30,15 @@ def level_cost(level: int, c: float) -> float:
     return checks.power_of_two(f"level_cost: level = {level} and c = {c:g}", c * level)
 
 
-def pair_costs(costs: Sequence[float]) -> tuple[float, ...]:
+def pair_costs(costs: Sequence[float], fine_paths: int = 1) -> tuple[float, ...]:
     """Work of one sample of D_l for every level, from the costs of a path: one path at level 0, two above.
 
-    >>> pair_costs([1.0, 2.0, 4.0])
-    (1.0, 3.0, 6.0)
+    An antithetic pair has two fine paths beside the coarse one.
+
+    >>> pair_costs([1.0, 2.0, 4.0]), pair_costs([1.0, 2.0, 4.0], fine_paths=2)
+    ((1.0, 3.0, 6.0), (1.0, 5.0, 10.0))
     """
-    return tuple(fine + coarse for fine, coarse in zip(costs, (0.0, *costs[:-1]), strict=True))
+    return costs[0], *(fine_paths * fine + coarse for coarse, fine in itertools.pairwise(costs))
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Plan:
     - ``allocation``: "held" or "paper", which decides the MLMC plan of the same noise, see ``without_delay``.
     - ``variances``: V_l of one sample of grad D_l, by default ``2^(-b l)``, Assumption 2 with M = 1.
     - ``costs``: of one path of each level, by default ``2^(c l)``; in units of level 0.
+    - ``fine_paths``: how many a coupled pair has, 2 for an antithetic one. Estimators take it from the loss.
 
     >>> from dmlmc import plan
     >>> held = plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512)
@@ -67,12 +71,15 @@ class Plan:
     allocation: str = HELD
     variances: tuple[float, ...] = field(default=(), repr=False)
     costs: tuple[float, ...] = field(default=(), repr=False)
+    fine_paths: int = field(default=1, repr=False)
 
     def __post_init__(self):
         checks.instance("Plan: rates", self.rates, Rates)
         object.__setattr__(self, "samples", checks.positive_integers("Plan: samples", self.samples))
         periods = checks.positive_integers("Plan: periods", self.periods, length=len(self.samples))
         object.__setattr__(self, "periods", periods)
+        fine_paths = checks.integer("Plan: fine_paths", self.fine_paths, minimum=1)
+        object.__setattr__(self, "fine_paths", fine_paths)
         checks.one_of("Plan: allocation", self.allocation, ALLOCATIONS)
         levels, b, c = range(len(self.samples)), self.rates.b, self.rates.c
         checks.power_of_two(f"Plan: max_level = {self.max_level} and c = {c:g}", c * self.max_level)
@@ -117,7 +124,7 @@ class Plan:
     def work(self, step):
         """Work of one step (a float), or of each of an array of steps: that of all samples of all levels due."""
         steps = checks.step_or_steps("Plan.work: step", step)
-        total = sum(_due(steps, p) * (n * pair) for n, p, pair in self._levels(pair_costs(self.costs)))
+        total = sum(_due(steps, p) * (n * pair) for n, p, pair in self._levels(pair_costs(self.costs, self.fine_paths)))
         return total if steps.ndim else float(total)
 
     def span(self, step):
@@ -136,7 +143,7 @@ class Plan:
 
     def mean_work(self) -> float:
         """Work per step averaged over a whole cycle (the least common multiple of the periods)."""
-        return sum(n * pair / p for n, p, pair in self._levels(pair_costs(self.costs)))
+        return sum(n * pair / p for n, p, pair in self._levels(pair_costs(self.costs, self.fine_paths)))
 
     def mean_span(self) -> float:
         """Span per step averaged over a whole cycle. It is exact for periods that do not nest, too.

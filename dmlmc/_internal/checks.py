@@ -105,6 +105,13 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
     return value
 
 
+def truth(name: str, value: Any) -> bool:
+    """True or False, and nothing that merely counts as one of them."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}.")
+    return bool(value)
+
+
 def instance(name: str, value: Any, kind: type, advice: str = "") -> None:
     """An object of one of our own classes."""
     if not isinstance(value, kind):

@@ -82,6 +82,11 @@ class CheckList:
     def warnings(self) -> list[str]:
         """What is wrong or doubtful, in words; empty if nothing is."""
         found = []
+        if self.fitted.b.high <= self.fitted.c.low:
+            found.append(
+                f"variance falls slower than cost grows, b = {self.fitted.b}: look for a kink in the loss (smooth it) "
+                "or for noise that does not commute (SDELoss(antithetic=True))"
+            )
         for row in self.table.itertuples():
             if row.kurtosis > row.samples / 2:
                 found.append(f"level {row.level}: one or two of {row.samples} samples make most of the second moment")

@@ -140,10 +140,11 @@ def marginals(
     loss: SDELoss, params: PyTree, level: int, paths: int, key: Key[Array, ""]
 ) -> Float[Array, "times {paths}"]:
     """States at the observation times, for a loss whose sample is two copies of a scalar path."""
-    if loss.observed_steps is None or loss.y0.shape != (2,):
+    shape = getattr(loss.y0, "shape", None)
+    if loss.observed_steps is None or shape != (2,):
         raise ValueError(
             "marginals: loss must have observation_times and y0 of shape (2,), for two copies of a scalar path, "
-            f"got y0 of shape {loss.y0.shape}{' and no observation_times' * (loss.observed_steps is None)}."
+            f"got y0 of shape {shape}{' and no observation_times' * (loss.observed_steps is None)}."
         )
     paths, level = integer("marginals: paths", paths, minimum=1), integer("marginals: level", level, minimum=0)
     return _marginals(loss, params, level, paths, key)
