@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Key, PyTree
+from jaxtyping import Array, Bool, Key, PyTree
 
 from dmlmc._internal.array_checks import alike, parameters, random_key, step_index
 from dmlmc._internal.checks import function, instance, integer, numbers, positive
@@ -131,17 +131,40 @@ def mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) -> Gradi
 def delayed_mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) -> GradientEstimator:
     """Delayed MLMC, the paper's Algorithm 1: level l is refreshed every ``plan.periods[l]`` steps, else reused.
 
-    ``loss`` is any ``dmlmc.MultilevelLoss``, ``plan`` comes from ``dmlmc.plan``. The state is a tuple with the last
-    gradient of each level that can be stale (period above 1). ``mesh``: devices that share the samples.
+    ``loss`` is any ``dmlmc.MultilevelLoss``, ``plan`` comes from ``dmlmc.plan``. The state has the last gradient of
+    each level that can be stale (period above 1), and is valid at any step. ``mesh``: devices that share the samples.
 
     >>> import dmlmc
     >>> rates = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
     >>> loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1.0, rates=rates)
     >>> estimator = delayed_mlmc(loss, dmlmc.plan(rates, max_level=6, level0_samples=512))
-    >>> len(estimator.init(jnp.ones(2))), [float(estimator.span(step)) for step in range(5)]
-    (6, [64.0, 1.0, 2.0, 1.0, 4.0])
+    >>> list(estimator.init(jnp.ones(2)).gradients), [float(estimator.span(step)) for step in range(5)]
+    ([1, 2, 3, 4, 5, 6], [64.0, 1.0, 2.0, 1.0, 4.0])
     """
     return _multilevel("delayed_mlmc", DELAYED, loss, plan, mesh)
+
+
+class Held(NamedTuple):
+    """The state of delayed MLMC: the last gradient of every level that can be stale, and whether it was ever computed.
+
+    A level that was never computed is computed at the first call, at whatever step. So a state from ``init`` is valid
+    at any step.
+    """
+
+    gradients: dict[int, PyTree]
+    computed: dict[int, Bool[Array, ""]]
+
+
+@jax.custom_batching.custom_vmap
+def of_all_seeds(flag: Bool[Array, ""]) -> Bool[Array, ""]:
+    """The flag, and in a batch of seeds whether all have it: not batched, so that what depends on it stays a branch."""
+    return flag
+
+
+@of_all_seeds.def_vmap
+def _(axis_size, in_batched, flags):
+    del axis_size, in_batched
+    return of_all_seeds(jnp.all(flags, axis=0)), False
 
 
 def _multilevel(name: str, method: str, loss: MultilevelLoss, plan: Plan, mesh: Mesh | None) -> GradientEstimator:
@@ -153,26 +176,29 @@ def _multilevel(name: str, method: str, loss: MultilevelLoss, plan: Plan, mesh: 
     def init(params):
         parameters(f"{name}: params", params)
         zeros = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
-        return tuple(zeros for _ in stale_levels)
+        never = jnp.array(False)
+        return Held(dict.fromkeys(stale_levels, zeros), dict.fromkeys(stale_levels, never)) if stale_levels else ()
 
     @eqx.filter_jit
     def estimate(params, state, step, key):
         alike(f"{name}: state", state, init(params), "that of init(params) or of the step before")
         step_key = jr.fold_in(random_key(f"{name}: key", key), step)
-        cached = dict(zip(stale_levels, state, strict=True))
         latest = []
         for level, (gradient, period) in enumerate(zip(gradients, plan.periods, strict=True)):
             # A real branch: nothing of the level is computed at a step at which it is not due.
             def refresh(gradient=gradient, level=level):
                 return gradient(params, jr.fold_in(step_key, level))
 
-            period = min(period, np.iinfo(np.int32).max)  # no run is longer
             if period == 1:
                 latest.append(refresh())
-            else:
-                latest.append(jax.lax.cond(step % period == 0, refresh, lambda level=level: cached[level]))
+                continue
+            cached, computed = state.gradients[level], state.computed[level]
+            due = step % min(period, np.iinfo(np.int32).max) == 0  # no run is longer
+            fresh = jax.lax.cond(due | ~of_all_seeds(computed), refresh, lambda cached=cached: cached)
+            latest.append(jax.tree.map(partial(jnp.where, due | ~computed), fresh, cached))
         grads = jax.tree.map(lambda *terms: sum(terms), *latest)
-        return grads, tuple(latest[level] for level in stale_levels)
+        held = {level: latest[level] for level in stale_levels}
+        return grads, Held(held, dict.fromkeys(stale_levels, jnp.array(True))) if stale_levels else ()
 
     return on_mesh(mesh, GradientEstimator(init, traced_step(estimate), method, plan.work, plan.span))
 

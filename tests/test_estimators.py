@@ -50,7 +50,7 @@ def test_every_step_is_that_of_algorithm_1(x64, periods):
         assert_close(params, expected_params)
         grads, state = estimator.estimate(params, state, step, key)
         assert_close(grads, expected)
-        assert_close(state, tuple(caches[level] for level in stale))
+        assert_close(state.gradients, {level: caches[level] for level in stale})
         params = params - rate * grads
 
 
@@ -74,7 +74,7 @@ def test_cached_gradients_are_those_of_the_last_refresh(x64):
     state = estimator.init(at_step[0])
     for step in range(14):
         _, state = estimator.estimate(at_step[step], state, step, key)
-        for cache, level in zip(state, (1, 2), strict=True):
+        for level, cache in state.gradients.items():
             tau = plan.last_refresh(level, step)
             assert_close(cache, level_gradient(loss, plan, at_step[tau], key, tau, level))
 
@@ -95,7 +95,8 @@ def test_delayed_with_all_periods_1_is_mlmc_exactly(samples):
 def test_delayed_equals_mlmc_at_step_0_whatever_the_state():
     loss, params, key, plan = neural_loss(), neural_params(), jax.random.key(5), small_plan()
     delayed = dmlmc.delayed_mlmc(loss, plan)
-    rubbish = jax.tree.map(lambda leaf: leaf + jnp.nan, delayed.init(params))
+    rubbish = jax.tree.map(lambda leaf: leaf + jnp.nan, delayed.init(params).gradients)
+    rubbish = delayed.init(params)._replace(gradients=rubbish)
     grads, state = delayed.estimate(params, rubbish, 0, key)
     expected, _ = dmlmc.mlmc(loss, plan).estimate(params, (), 0, key)
     assert_close(grads, expected, rtol=1e-6)
@@ -232,6 +233,33 @@ def sums_over_devices(jaxpr):
     return always, branches
 
 
+def test_a_state_from_init_is_valid_at_any_step(x64):
+    """What was never computed is computed at the first call, and is then as stale as it would be."""
+    loss, plan, key = Spy(), small_plan((1, 3, 4)), jax.random.key(0)
+    estimator, params = dmlmc.delayed_mlmc(loss, plan), jnp.array([1.0, 2.0, 3.0])
+    for first in (0, 1, 5, 7):
+        grads, state = estimator.estimate(params, estimator.init(params), first, key)
+        assert_close(grads, dmlmc.mlmc(loss, plan).estimate(params, (), first, key)[0])
+        for step in range(first + 1, first + 6):
+            _, state = estimator.estimate(params, state, step, key)
+            for level, cache in state.gradients.items():
+                last = max(first, plan.last_refresh(level, step))
+                assert_close(cache, level_gradient(loss, plan, params, key, last, level))
+
+
+def test_a_seed_that_joins_late_is_computed_and_leaves_the_others_alone(x64):
+    """In a batch at step 5 one state is fresh and one is not: each is what it would be alone."""
+    estimator, key = dmlmc.delayed_mlmc(Spy(), small_plan((1, 2, 4))), jax.random.key(0)
+    params, keys = jnp.array([[1.0, 2.0, 3.0], [0.5, 0.5, 0.5]]), jax.random.split(key, 2)
+    _, old = estimator.estimate(params[0], estimator.init(params[0]), 4, keys[0])
+    states = jax.tree.map(lambda *leaves: jnp.stack(leaves), old, estimator.init(params[1]))
+    grads, after = jax.vmap(estimator.estimate, in_axes=(0, 0, None, 0))(params, states, 5, keys)
+    for seed, state in enumerate((old, estimator.init(params[1]))):
+        alone, alone_after = estimator.estimate(params[seed], state, 5, keys[seed])
+        np.testing.assert_array_equal(grads[seed], alone)
+        assert_close(jax.tree.map(lambda leaf, seed=seed: leaf[seed], after), alone_after)
+
+
 def test_a_state_of_another_plan_is_refused():
     params, key = jnp.ones(3), jax.random.key(0)
     for periods in [(1, 1, 4), (2, 2, 4)]:
@@ -261,7 +289,7 @@ def test_estimate_is_traced_once_for_all_steps():
 def test_state_holds_one_gradient_per_level_that_can_be_stale():
     params = {"a": jnp.ones(3), "n": 4}
     estimator = dmlmc.delayed_mlmc(neural_loss(), small_plan((1, 1, 4)))
-    assert jax.tree.map(jnp.shape, estimator.init(params)) == ({"a": (3,), "n": None},)
+    assert jax.tree.map(jnp.shape, estimator.init(params)) == ({2: {"a": (3,), "n": None}}, {2: ()})
 
 
 @pytest.mark.parametrize("optimiser", [optax.sgd(0.1), optax.adam(0.1), optax.sgd(0.1, momentum=0.9)])
