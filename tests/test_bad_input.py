@@ -173,7 +173,6 @@ STATE = DELAYED.init(POINT)
         None,
         (),
         STATE._replace(gradients={1: POINT}),
-        STATE._replace(computed={1: False, 2: False}),
         jnp.ones(3),
         dmlmc.delayed_mlmc(LOSS, PLAN).init(jnp.ones(4)),
         dmlmc.delayed_mlmc(LOSS, PLAN).init({"a": POINT}),
