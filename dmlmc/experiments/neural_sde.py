@@ -58,13 +58,13 @@ class DoubleWell(eqx.Module):
 class KernelScore(eqx.Module):
     """A terminal loss whose mean is the squared MMD between the marginals of an SDE and data, summed over times.
 
-    A call takes the states of two independent copies of a path, as ``dmlmc.SDELoss`` passes them to its ``terminal``.
+    A call takes the states of two independent copies of a scalar path, as ``dmlmc.SDELoss(copies=2)`` passes them.
     It returns ``k(y, y') - mean k(y, x) - mean k(y', x)`` plus a constant, with
     ``k(x, y) = exp(-(x - y)^2 / (2 bandwidth^2))``. A single sample can be negative, the mean cannot.
 
     >>> score = KernelScore(jnp.array([[0.0, 1.0]]), bandwidth=1.0)
     >>> data = score.data  # the mean over all pairs of data points is the distance of the data from themselves: zero
-    >>> pairs = jnp.stack(jnp.meshgrid(data[0], data[0]), axis=-1).reshape(4, 1, 2)
+    >>> pairs = jnp.stack(jnp.meshgrid(data[0], data[0]), axis=-1).reshape(4, 2, 1, 1)
     >>> bool(abs(jnp.mean(jax.vmap(score)(pairs))) < 1e-6), bool(abs(score.distance(data)) < 1e-6)
     (True, True)
     """
@@ -82,15 +82,16 @@ class KernelScore(eqx.Module):
         self.bandwidth = positive("KernelScore: bandwidth", bandwidth)
         self.constant = self._mean_kernel(self.data, self.data)
 
-    def __call__(self, twins: Float[Array, "times 2"], params: PyTree = None) -> Float[Array, ""]:
+    def __call__(self, twins: Float[Array, "2 times 1"], params: PyTree = None) -> Float[Array, ""]:
         del params
-        if twins.shape != (len(self.data), 2):
+        if twins.shape != (2, len(self.data), 1):
             raise ValueError(
-                f"KernelScore: twins must have shape ({len(self.data)}, 2), two copies of a path at each time, "
-                f"got {twins.shape}."
+                f"KernelScore: twins must have shape (2, {len(self.data)}, 1), two copies of a scalar path at each "
+                f"time, got {twins.shape}."
             )
-        alike = jnp.sum(self._kernel(twins[:, 0], twins[:, 1]))
-        return alike - 2 * self._mean_kernel(twins, self.data) + self.constant
+        states = twins[:, :, 0].T
+        alike = jnp.sum(self._kernel(states[:, 0], states[:, 1]))
+        return alike - 2 * self._mean_kernel(states, self.data) + self.constant
 
     def distance(self, states: Float[Array, "times paths"]) -> Float[Array, ""]:
         """The squared MMD between the data and many states: never negative.
@@ -116,17 +117,18 @@ def fitting_loss(
     The data are ``points`` quantiles of ``paths`` paths at ``level``, from a fixed key.
 
     >>> loss = fitting_loss([0.5, 1.0], level=0, paths=100, points=8)
-    >>> loss.terminal.data.shape, loss.y0.shape
-    ((2, 8), (2,))
+    >>> loss.terminal.data.shape, loss.copies
+    ((2, 8), 2)
     """
 
     def two_copies(terminal):
         return SDELoss(
-            drift=lambda t, y, sde: jax.vmap(sde.drift)(y),
-            diffusion=lambda t, y, sde: jnp.diag(jax.vmap(sde.diffusion)(y)),
+            drift=lambda t, y, sde: sde.drift(y[0])[None],
+            diffusion=lambda t, y, sde: sde.diffusion(y[0])[None, None],
             terminal=terminal,
-            y0=jnp.zeros(2),
-            noise_dim=2,
+            y0=jnp.zeros(1),
+            noise_dim=1,
+            copies=2,
             t1=1.0,
             coarsest_steps=coarsest_steps,
             observation_times=times,
@@ -139,12 +141,12 @@ def fitting_loss(
 def marginals(
     loss: SDELoss, params: PyTree, level: int, paths: int, key: Key[Array, ""]
 ) -> Float[Array, "times {paths}"]:
-    """States at the observation times, for a loss whose sample is two copies of a scalar path."""
+    """States at the observation times, for a loss of two copies of a scalar path."""
     shape = getattr(loss.y0, "shape", None)
-    if loss.observed_steps is None or shape != (2,):
+    if loss.observed_steps is None or loss.copies != 2 or shape != (1,):
         raise ValueError(
-            "marginals: loss must have observation_times and y0 of shape (2,), for two copies of a scalar path, "
-            f"got y0 of shape {shape}{' and no observation_times' * (loss.observed_steps is None)}."
+            f"marginals: loss must have observation_times, copies=2 and y0 of shape (1,), got copies={loss.copies} "
+            f"and y0 of shape {shape}{' and no observation_times' * (loss.observed_steps is None)}."
         )
     paths, level = integer("marginals: paths", paths, minimum=1), integer("marginals: level", level, minimum=0)
     return _marginals(loss, params, level, paths, key)
@@ -155,8 +157,8 @@ def _marginals(
     loss: SDELoss, params: PyTree, level: int, paths: int, key: Key[Array, ""]
 ) -> Float[Array, "times {paths}"]:
     noises = loss.batch(jr.split(key, -(-paths // 2)), level)
-    states = jax.vmap(lambda noise: loss.states(params, noise))(noises)
-    return jnp.moveaxis(states, 1, 0).reshape(states.shape[1], -1)[:, :paths]
+    states = jax.vmap(lambda noise: loss.states(params, noise))(noises)[..., 0]  # (samples, copies, times)
+    return jnp.moveaxis(states, 2, 0).reshape(states.shape[2], -1)[:, :paths]
 
 
 def quantiles(states: Float[Array, "times paths"], points: int) -> Float[Array, "times {points}"]:

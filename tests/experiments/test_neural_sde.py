@@ -15,10 +15,11 @@ TIMES = (0.5, 1.0)
 def twin_loss(terminal, drift, diffusion, coarsest_steps=4):
     return dmlmc.SDELoss(
         drift=lambda t, y, params: drift(y, params),
-        diffusion=lambda t, y, params: jnp.diag(diffusion(y, params)),
+        diffusion=lambda t, y, params: diffusion(y, params)[:, None],
         terminal=terminal,
-        y0=jnp.full(2, 0.5),
-        noise_dim=2,
+        y0=jnp.full(1, 0.5),
+        noise_dim=1,
+        copies=2,
         t1=1.0,
         coarsest_steps=coarsest_steps,
         observation_times=TIMES,
@@ -106,10 +107,10 @@ def test_errors_name_the_bad_argument(own_errors):
         KernelScore(jnp.zeros(3), 1.0)
     with pytest.raises(ValueError, match="KernelScore: bandwidth must be positive"):
         KernelScore(jnp.zeros((1, 3)), 0.0)
-    with pytest.raises(ValueError, match=r"KernelScore: twins must have shape \(2, 2\)"):
-        KernelScore(jnp.zeros((2, 3)), 1.0)(jnp.zeros((2, 3)))
+    with pytest.raises(ValueError, match=r"KernelScore: twins must have shape \(2, 3, 1\)"):
+        KernelScore(jnp.zeros((3, 4)), 1.0)(jnp.zeros((3, 2)))
     one_copy = dmlmc.SDELoss(
         lambda t, y, p: y, lambda t, y, p: jnp.ones((1, 1)), lambda y, p: y[0], jnp.zeros(1), 1.0, 4, 1
     )
-    with pytest.raises(ValueError, match="marginals: loss must have observation_times and y0 of shape"):
+    with pytest.raises(ValueError, match="marginals: loss must have observation_times, copies=2 and y0 of shape"):
         neural_sde.marginals(one_copy, None, 0, 10, jr.key(0))
