@@ -1,6 +1,7 @@
 """The paper's claims, and how each is measured from the data of the notebooks. What is said of it: verdicts.py."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +78,8 @@ def tuned_ratio(optimiser: str, method: str) -> Callable[[Path], Interval]:
 
     def measure(directory: Path) -> Interval:
         found = json.loads((directory / "tuned.json").read_text())["problems"]["deep hedging"][optimiser][method]
-        return Interval(*(found["span_ratio_to_mlmc"][end] for end in ("mean", "low", "high")))
+        ends = (found["span_ratio_to_mlmc"][end] for end in ("mean", "low", "high"))
+        return Interval(*(math.nan if end is None else end for end in ends))  # null: the loss was not reached
 
     return measure
 

@@ -76,6 +76,13 @@ def test_a_notebook_that_was_not_run_or_failed_is_not_judged(data):
     assert json.loads(summary.to_json(summary.judge(data)))[0]["found"] is None
 
 
+def test_a_loss_that_was_not_reached_at_tuned_rates_is_given_back(data):
+    text = (data / "tuned.json").read_text()
+    (data / "tuned.json").write_text(text.replace("14.5", "null").replace("15.0", "null").replace("15.5", "null"))
+    held = [record for record in summary.judge(data) if "tuned rates" in record["claim"] and "held" in record["claim"]]
+    assert [(record["found"], record["verdict"]) for record in held] == [(None, "given back")] * 2
+
+
 def test_a_quick_run_shows_numbers_and_judges_only_counts(data):
     for name in ("deep_hedging.json", "assumptions.json", "theorem.json", "tuned.json", "wall_clock.json"):
         text = (data / name).read_text()
