@@ -157,11 +157,12 @@ def test_the_table_says_what_was_not_reached():
     record = RECORD.copy()
     record.loc[(record.method == HELD) & (record.step > 0), "loss"] = 1e-3  # every rate, but never below
     summary = {"SGD": tuned.tuned_summary(record, {"span": 200.0, "work": 600.0})}
-    summary["SGD"][HELD]["span_ratio_to_mlmc"] = {"mean": math.nan, "low": math.nan, "high": math.nan}
+    summary["SGD"][HELD]["span_ratio_to_mlmc"] = {"mean": math.nan, "low": math.nan, "high": math.nan, "pairs": 0}
     table = tuned.summary_table(summary)
     assert table.index.names == ["optimiser", "method"] and len(table) == 2
     assert table["MLMC's span / its span"]["SGD", HELD] == "not reached"
     assert table["MLMC's span / its span"]["SGD", "MLMC"] == "1 [1, 1]"
+    assert table["pairs of seeds"].to_dict() == {("SGD", "MLMC"): 3, ("SGD", HELD): 0}
 
 
 def test_gains_are_given_at_the_smallest_rate_and_at_the_best_ones():
