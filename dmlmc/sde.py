@@ -127,6 +127,11 @@ class SDELoss(MultilevelLoss):
         """How many fine paths a coupled pair has."""
         return 2 if self.antithetic else 1
 
+    @property
+    def dtype(self) -> Any:
+        """The floating point type of states and noise."""
+        return jnp.zeros(()).dtype if callable(self.y0) else self.y0.dtype
+
     def samples_at_once(self, level: int) -> int | None:
         return self.at_once
 
@@ -134,10 +139,9 @@ class SDELoss(MultilevelLoss):
         """The increments of one sample, with a second axis of copies if there are several; with its context, if any."""
         steps = self.coarsest_steps * 2 ** integer("SDELoss: level", level, minimum=0)
         key = random_key("SDELoss: key", key)
-        dtype = float if callable(self.y0) else self.y0.dtype
 
         def draw(key):
-            noise = brownian.increments(key, steps, self.t1, self.copies * self.noise_dim, dtype)
+            noise = brownian.increments(key, steps, self.t1, self.copies * self.noise_dim, self.dtype)
             return noise if self.copies == 1 else noise.reshape(steps, self.copies, self.noise_dim)
 
         if self.context is None:
@@ -155,21 +159,21 @@ class SDELoss(MultilevelLoss):
         """What ``terminal`` sees of one sample: the state at t1, or those at the observation times; of every copy."""
         increments, context = self._split(noise)
         times = self._grid(increments)
-        simulator = self._simulator(params, context, increments.dtype)
+        simulator = self.simulator(params, context, increments.dtype)
         return self._every_copy(lambda one: self._observed(*one_path(simulator, times, one)), increments)
 
     def loss(self, params: PyTree, noise: Any) -> Float[Array, ""]:
-        return self._terminal(self.states(params, noise), params, self._split(noise)[1])
+        return self.terminal_loss(self.states(params, noise), params, self._split(noise)[1])
 
     def pair(self, params: PyTree, noise: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
         increments, context = self._split(noise)
         times = self._grid(increments, from_level=1)
-        simulator = self._simulator(params, context, increments.dtype)
+        simulator = self.simulator(params, context, increments.dtype)
 
         def simulate(one):
             return [self._observed(*path) for path in coupled_paths(simulator, times, one, antithetic=self.antithetic)]
 
-        coarse, *fine = (self._terminal(seen, params, context) for seen in self._every_copy(simulate, increments))
+        coarse, *fine = (self.terminal_loss(seen, params, context) for seen in self._every_copy(simulate, increments))
         return (fine[0] + fine[1]) / 2 if self.antithetic else fine[0], coarse
 
     def _split(self, noise: Any) -> tuple[Any, Any]:
@@ -198,7 +202,8 @@ class SDELoss(MultilevelLoss):
             )
         return jnp.asarray(np.linspace(0.0, self.t1, steps + 1), increments.dtype)
 
-    def _simulator(self, params: PyTree, context: Any, dtype: Any) -> Simulator:
+    def simulator(self, params: PyTree, context: Any, dtype: Any) -> Simulator:
+        """How one path of a sample with this context is simulated."""
         last = () if self.context is None else (context,)
         y0 = self.y0
         if callable(y0):
@@ -228,6 +233,7 @@ class SDELoss(MultilevelLoss):
         stride = states.shape[0] // self.coarsest_steps
         return states[np.array(self.observed_steps) * stride - 1]
 
-    def _terminal(self, states: Array, params: PyTree, context: Any) -> Float[Array, ""]:
+    def terminal_loss(self, states: Array, params: PyTree, context: Any) -> Float[Array, ""]:
+        """The loss of one sample, from what ``terminal`` sees of it."""
         last = () if self.context is None else (context,)
         return returned("SDELoss: terminal", self.terminal(states, params, *last), ())

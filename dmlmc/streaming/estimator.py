@@ -1,0 +1,226 @@
+"""Streaming MLMC: every level is simulated a chunk at a time, so that a step is as short as the coarsest level's."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.custom_batching import custom_vmap
+from jax.sharding import Mesh
+from jaxtyping import Array, Int, Key, PyTree
+
+from dmlmc._internal.array_checks import alike, parameters, random_key
+from dmlmc._internal.checks import instance, integer
+from dmlmc.devices import SAMPLES, devices_sharing
+from dmlmc.estimators import GradientEstimator, _multilevel, constant, level_gradients, on_mesh, traced_step
+from dmlmc.schedule import HELD, STREAMING, Plan
+from dmlmc.sde import SDELoss
+from dmlmc.streaming.chunks import Stretch
+from dmlmc.streaming.pieces import Flight, Level0, Streams, observed_steps, pieces, start
+from dmlmc.streaming.rows import Rows
+
+_CONTEXTS = 2**31  # from here on numbers are those of contexts, below it of chunks
+PATHS_AT_ONCE = 512  # on a CPU: with many more, the activations of a network leave its cache
+
+
+def streaming_mlmc(loss: SDELoss, plan: Plan, *, stride: int = 1, mesh: Mesh | None = None) -> GradientEstimator:
+    """Streaming MLMC. TODO docstring"""
+    instance("streaming_mlmc: loss", loss, SDELoss)
+    instance("streaming_mlmc: plan", plan, Plan, ", made by dmlmc.plan(...)")
+    stride = integer("streaming_mlmc: stride", stride, minimum=1, maximum=2**plan.max_level)
+    if stride & (stride - 1):
+        raise ValueError(f"streaming_mlmc: stride must be a power of two, got {stride}.")
+    streamed = streamed_plan(replace(plan, fine_paths=loss.fine_paths), stride)
+    if streamed.periods[-1] == 1:
+        return _multilevel("streaming_mlmc", STREAMING, loss, streamed, mesh)
+    if loss.coarsest_steps * stride % 2:
+        raise ValueError(
+            "streaming_mlmc: coarsest_steps * stride must be even, since a coarse step is two fine steps, got "
+            f"coarsest_steps={loss.coarsest_steps} and stride={stride}."
+        )
+    stream = Stream(loss, streamed, stride)
+    span = max(cost / period for cost, period in zip(streamed.costs, streamed.periods, strict=True))
+    costs = constant(streamed.mean_work()), constant(span)
+    estimate = traced_step(eqx.filter_jit(stream.estimate))
+    return on_mesh(mesh, GradientEstimator(stream.init, estimate, STREAMING, *costs))
+
+
+def streamed_plan(plan: Plan, stride: int) -> Plan:
+    """The plan with a new cohort of level l every ``2^l / stride`` steps, or at every step, and the same noise."""
+    periods = tuple(max(1, 2**level // stride) for level in range(len(plan.samples)))
+    divisors = plan.periods if plan.allocation == HELD else periods
+    counts = zip(plan.samples, periods, divisors, strict=True)
+    return replace(plan, samples=tuple(-(-n * p // divisor) for n, p, divisor in counts), periods=periods)
+
+
+@custom_vmap
+def of_any_seed(step: Int[Array, ""]) -> Int[Array, ""]:
+    """A step that is the same for all seeds of a batch: not batched, so that places in arrays stay slices."""
+    return step
+
+
+@of_any_seed.def_vmap
+def _(axis_size, in_batched, steps):
+    del axis_size, in_batched
+    return of_any_seed(jnp.max(steps, axis=0)), False
+
+
+class Stream:
+    """``init`` and ``estimate`` of streaming MLMC, for a plan of ``streamed_plan``."""
+
+    def __init__(self, loss: SDELoss, plan: Plan, stride: int):
+        self.loss, self.plan, self.stride = loss, plan, stride
+        self.signs = np.array([-1.0, 0.5, 0.5] if loss.antithetic else [-1.0, 1.0])  # coarse, fine, antithetic
+        self.iterations = loss.coarsest_steps * stride // 2
+        first = stride.bit_length()  # the coarsest level that is longer than a chunk
+        self.levels = [(level, plan.samples[level], plan.periods[level]) for level in range(first, len(plan.samples))]
+        # With stride 1, level 0 is as long as a chunk and joins the batch. Else the levels up to the stride are
+        # computed as MLMC computes them.
+        self.whole = level_gradients("streaming_mlmc", loss, plan)[:first] if stride > 1 else []
+
+    def init(self, params: PyTree) -> Streams:
+        """Nothing is in flight. All states are initial ones, so that no derivative of theirs is undefined."""
+        parameters("streaming_mlmc: params", params)
+        loss, (rows, _) = self.loss, self.rows()
+        one = start(loss, params, None if loss.context is None else loss.context(jr.key(0)))
+        shape = len(rows.level), len(self.signs), loss.copies
+        places = int(np.sum(rows.period)), self.iterations, *shape[1:]
+
+        def filled(axes):
+            return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*axes, *leaf.shape)), one)
+
+        forward = filled(shape)
+        observed = jnp.repeat(forward[0][..., None, :], len(observed_steps(loss)), axis=-2)
+        nothing, zeros = jnp.zeros_like(observed), jax.tree.map(jnp.zeros_like, forward)
+        coming = filled((shape[0], self.iterations, *shape[1:]))
+        return Streams(jnp.array(-1), forward, observed, observed, nothing, zeros, coming, filled(places))
+
+    def estimate(self, params: PyTree, state: Streams, step: Array, key: Key[Array, ""]) -> tuple[PyTree, Streams]:
+        """The gradient of a step, and what is in flight after it."""
+        wanted = "that of init(params) or of the step before"
+        alike("streaming_mlmc: state", state, eqx.filter_eval_shape(self.init, params), wanted)
+        random_key("streaming_mlmc: key", key)
+        rows, groups = self.rows()
+        begun = of_any_seed(jnp.where(state.begun < 0, step, state.begun))
+        doing = self.flight(rows, groups, state._replace(begun=None, kept=None), step, begun, key)
+
+        def of_group(total, group):
+            gradient, after = pieces(self.loss, params, *group)
+            return jax.tree.map(jnp.add, total, gradient), after
+
+        zeros = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
+        gradient, after = jax.lax.scan(of_group, zeros, _in_groups(doing, groups))
+        after = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), after)
+        # Write first, then read what the next step needs: so XLA updates the array in place.
+        kept = state.kept
+        for block, first in rows.places(step - begun):
+            kept = jax.tree.map(lambda leaf, new, b=block, i=first: _put(0)(leaf, new[b], i), kept, after.kept)
+        coming = [
+            jax.tree.map(lambda leaf, n=block.stop - block.start, i=first: _take(n, 0)(leaf, i), kept)
+            for block, first in rows.places(step + 1 - begun)
+        ]
+        coming = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *coming)
+        if devices_sharing() is not None:
+            gradient = jax.lax.psum(gradient, SAMPLES)
+        for level, of_level in enumerate(self.whole):
+            more = of_level(params, jr.fold_in(jr.fold_in(key, step), level))
+            gradient = jax.tree.map(jnp.add, gradient, more)
+        return gradient, after._replace(begun=begun, kept=kept, coming=coming)
+
+    def rows(self) -> tuple[Rows, int]:
+        """The pairs of one device, and the number of groups in which they are computed one after the other."""
+        devices, at_once = devices_sharing() or 1, self.loss.at_once
+        if at_once is None and jax.default_backend() == "cpu":
+            at_once = max(1, PATHS_AT_ONCE // (len(self.signs) * self.loss.copies))
+        pairs = sum(-(-samples // devices) for _, samples, _ in self.levels)
+        groups = 1 if at_once is None else -(-pairs // at_once)
+        return Rows.of(self.levels, devices, groups), groups
+
+    def flight(
+        self, rows: Rows, groups: int, state: Streams, step: Array, begun: Array, key: Key[Array, ""]
+    ) -> tuple[Flight, Level0 | None]:
+        """What every pair does at a step, and the samples of level 0: those of MLMC at this step."""
+        chunk, cohort = (step - begun) % rows.period, (step - begun) // rows.period
+        loss, dtype = self.loss, self.loss.dtype
+        index, back = _device() * rows.share + rows.place, rows.period - 1 - chunk
+        counts = (cohort >= 1) & (index < rows.samples)  # false before the first cohort has arrived at its end
+        weights = jnp.where(counts, 1 / rows.samples, 0.0)[:, None] * self.signs
+        samples = self.plan.samples[0]
+        share = groups * -(-samples // (groups * (devices_sharing() or 1))) if self.stride == 1 else 0
+        index0 = _device() * share + np.arange(share)
+        onward, homeward, singles = self.stretches(rows, index, index0, step - chunk, chunk, step, key)
+        level0 = Level0(singles, jnp.where(index0 < samples, 1 / samples, 0.0).astype(dtype)) if share else None
+        flight = Flight(
+            chunk == 0, back == 0, jnp.asarray(rows.period, dtype), weights.astype(dtype), onward, homeward,
+            self.passing(rows, chunk), self.passing(rows, back), state,
+        )  # fmt: skip
+        return flight, level0
+
+    def stretches(
+        self, rows: Rows, index: Array, index0: Array, began: Array, chunk: Array, step: Array, key: Key[Array, ""]
+    ) -> tuple[Stretch, Stretch, Stretch]:
+        """What the pairs go through forward and back, and level 0, with all of their noise, drawn in a few calls.
+
+        The noise of a chunk depends on the step at which its cohort began, the level, the pair and the chunk, so the way
+        back draws what the way forward drew.
+        """
+        loss, pairs = self.loss, len(rows.level)
+        chunks = jnp.concatenate([chunk, rows.period - 1 - chunk])
+        begans = jnp.concatenate([began, began - rows.period])
+        twice = np.tile(np.arange(pairs), 2)
+        numbers = rows.number(index)[twice] + chunks
+        keys = _folded(key, jnp.append(begans, step), jnp.append(numbers + len(self.plan.samples), 0))
+        keys0 = jr.split(keys[-1], self.plan.samples[0])[jnp.minimum(index0, self.plan.samples[0] - 1)]
+        context = context0 = None
+        if loss.context is not None:
+            of_pairs = _folded(key, begans, rows.number(index).astype(jnp.uint32)[twice] + np.uint32(_CONTEXTS))
+            context = jax.vmap(loss.context)(of_pairs)
+            keys0, of_level0 = jnp.moveaxis(jax.vmap(jr.split)(keys0), 1, 0)  # as SDELoss.sample does
+            context0 = jax.vmap(loss.context)(of_level0)
+        shape = self.iterations, 2, loss.copies, loss.noise_dim
+        normal = jax.vmap(lambda key: jr.normal(key, shape, loss.dtype))(jnp.concatenate([keys[:-1], keys0]))
+        dt = loss.t1 / (loss.coarsest_steps * 2.0 ** np.concatenate([rows.level[twice], np.zeros(len(index0))]))
+        noise = jnp.asarray(np.sqrt(dt), loss.dtype)[:, None, None, None, None] * normal
+        t0 = chunks * jnp.asarray(loss.t1 / rows.period[twice], loss.dtype)
+        t0 = jnp.concatenate([t0, jnp.zeros(len(index0), loss.dtype)])
+        every = Stretch(t0, jnp.asarray(dt, loss.dtype), noise, None)
+        onward, homeward, singles = (
+            jax.tree.map(lambda leaf, part=part: leaf[part], every)
+            for part in (slice(pairs), slice(pairs, 2 * pairs), slice(2 * pairs, None))
+        )
+        first, second = (jax.tree.map(lambda leaf, part=part: leaf[part], context) for part in (slice(pairs), slice(pairs, None)))
+        return onward._replace(context=first), homeward._replace(context=second), singles._replace(context=context0)
+
+    def passing(self, rows: Rows, chunk: Array) -> Array:
+        """For every pair, iteration of its chunk and observation time, 1 if the iteration ends at that time, or 0."""
+        ends = chunk[:, None] * self.iterations + np.arange(1, self.iterations + 1)
+        wanted = observed_steps(self.loss) * 2 ** (rows.level[:, None] - 1)
+        return jnp.asarray(ends[:, :, None] == wanted[:, None, :], self.loss.dtype)
+
+def _device() -> Int[Array, ""] | int:
+    return 0 if devices_sharing() is None else jax.lax.axis_index(SAMPLES)
+
+
+def _folded(key: Key[Array, ""], first: Array, second: Array) -> Key[Array, " many"]:
+    return jax.vmap(lambda first, second: jr.fold_in(jr.fold_in(key, first), second))(first, second)
+
+
+def _in_groups(tree: PyTree, groups: int) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf.reshape(groups, -1, *leaf.shape[1:]), tree)
+
+
+def _take(count: int, axis: int) -> Callable[[Array, Array], Array]:
+    """``dynamic_slice_in_dim`` that stays one when mapped over seeds, which share the place: JAX makes it a gather."""
+    take = custom_vmap(lambda leaf, first: jax.lax.dynamic_slice_in_dim(leaf, first, count, axis))
+    take.def_vmap(lambda size, batched, leaf, first: (_take(count, axis + 1)(leaf, first), True))
+    return take
+
+
+def _put(axis: int) -> Callable[[Array, Array, Array], Array]:
+    """``dynamic_update_slice_in_dim``, likewise: JAX makes it a scatter, and XLA copies the whole array for it."""
+    put = custom_vmap(lambda leaf, new, first: jax.lax.dynamic_update_slice_in_dim(leaf, new, first, axis))
+    put.def_vmap(lambda size, batched, leaf, new, first: (_put(axis + 1)(leaf, new, first), True))
+    return put
