@@ -108,7 +108,7 @@ def two(output):
     naive = ESTIMATORS["naive"](LOSS)
     far = jnp.ones((SEEDS, 3)).at[6].set(jnp.finfo(float).max)
     try:
-        trained(naive, params=far, params_per_seed=True, validation=None, mesh=both)
+        trained(naive, params=far, params_per_seed=True, validation=None, mesh=both, on_divergence="raise")
     except dmlmc.DivergenceError as error:
         found["error"] = str(error)
     # Without a mesh the processes are independent.
