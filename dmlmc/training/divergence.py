@@ -55,4 +55,4 @@ def _report(message: str, policy: str) -> None:
     if policy == RAISE:
         raise DivergenceError(message)
     if policy == RECORD:
-        warnings.warn(f"{message} The other seeds go on.", RuntimeWarning, stacklevel=2)
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
