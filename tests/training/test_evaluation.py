@@ -43,6 +43,17 @@ def test_the_first_row_is_the_start_also_between_evaluations(tmp_path):
     assert_same_run((trained, record), run(params=info))
 
 
+def test_the_row_of_the_start_survives_a_run_that_breaks_off_before_the_next(tmp_path):
+    def break_off(info):
+        if info.step == 10:
+            raise KeyboardInterrupt
+
+    info = evaluation(7)
+    with pytest.raises(KeyboardInterrupt):
+        run(params=info, directory=tmp_path, checkpoint_every=1, callback=break_off)
+    assert_same_run(run(params=info, directory=tmp_path), run(params=info))
+
+
 def test_a_new_plan_takes_over_the_gradients_that_are_held():
     info, seen = evaluation(), []
     run(params=info, estimator=dmlmc.delayed_mlmc(QUADRATIC, OTHER), steps=12, callback=seen.append, evaluate_every=1)
