@@ -63,6 +63,7 @@ def chunked_growth(levels: Sequence[ChunkedLevel], step_size: ArrayLike) -> Floa
         new = rows[..., 0, :] - sizes[..., None] * np.einsum("j,...ji->...i", _slopes(levels, step), rows)
         rows = np.concatenate([new[..., None, :], rows[..., :-1, :]], axis=-2)
         largest = np.max(np.abs(rows), axis=(-1, -2))
+        largest = np.where(largest > 0, largest, 1.0)  # rescaled, because a long unstable cycle would overflow
         rows, log_scale = rows / largest[..., None, None], log_scale + np.log(largest)
     radius = np.max(np.abs(np.linalg.eigvals(rows)), axis=-1)
     with np.errstate(divide="ignore"):

@@ -122,7 +122,7 @@ def pieces_bound(
         raise ValueError(f"pieces_bound: steps must be a multiple of every period, {periods}, got {steps}.")
     step_size = admitted("pieces_bound", pieces_step_size(smoothness, periods), step_size)
     sizes, held, runs = (np.asarray(values, dtype=float) for values in (fluctuations, variances, run_variances))
-    if not sizes.shape == held.shape == runs.shape == (len(periods),) or min(sizes.min(), held.min()) < 0:
+    if not sizes.shape == held.shape == runs.shape == (len(periods),) or np.min([sizes, held, runs]) < 0:
         raise ValueError("pieces_bound: fluctuations, variances and run_variances need a number >= 0 for each level.")
     lengths, streamed, scaled = np.array(periods), np.array(periods) > 1, step_size * sum(smoothness)
     noise = 24 * scaled * np.sum(lengths * held) + 180 * scaled**2 * np.sum((lengths**2 * runs)[streamed])
