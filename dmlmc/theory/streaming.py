@@ -162,7 +162,9 @@ def held_limit(period: int, latency: int = 0) -> float:
 def pieces_limit(weights: Sequence[float], ages: Sequence[int]) -> float:
     """The limit of stability on ``a lambda`` of a lone level whose pieces are used as they come.
 
-    Piece k has the share ``weights[k]`` of the gradient, with parameters of age ``ages[k]``.
+    Piece k has the share ``weights[k]`` of the gradient, with parameters of age ``ages[k]``. The limit
+    of "cohort" ages is ``1 / p``, for any shares. A search found no positive shares and no ages of a cohort with a lower
+    one; this is not proved.
 
     >>> [round(pieces_limit([0.25] * 4, piece_ages(4, ages)), 3) for ages in AGES]
     [2.0, 0.416, 0.25]

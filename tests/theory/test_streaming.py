@@ -146,6 +146,15 @@ def test_the_limit_of_pieces_lies_between_that_of_their_oldest_and_of_their_newe
     assert pieces_limit(one, [period] * period) == pytest.approx(1 / period, rel=1e-6)
 
 
+@pytest.mark.parametrize("period", [2, 4, 16])
+def test_ages_are_counted_from_the_steps_at_which_chunks_go_forward(period):
+    forward = {chunk: chunk for chunk in range(period)}  # the cohort starts at step 0 and turns at step p
+    back = {chunk: period + k for k, chunk in enumerate(reversed(range(period)))}
+    order = sorted(range(period), key=back.get)
+    assert piece_ages(period, CHUNK) == tuple(back[chunk] - forward[chunk] for chunk in order)
+    assert piece_ages(period, COHORT) == tuple(back[chunk] for chunk in order)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.integers(2, 8))
 def test_no_positive_pieces_are_unstable_below_one_over_the_period(data, period):
