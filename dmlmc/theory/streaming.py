@@ -163,8 +163,8 @@ def pieces_limit(weights: Sequence[float], ages: Sequence[int]) -> float:
     """The limit of stability on ``a lambda`` of a lone level whose pieces are used as they come.
 
     Piece k has the share ``weights[k]`` of the gradient, with parameters of age ``ages[k]``. The limit
-    of "cohort" ages is ``1 / p``, for any shares. A search found no positive shares and no ages of a cohort with a lower
-    one; this is not proved.
+    of "cohort" ages is ``1 / p``, for any shares: x at the turns follows ``y_(k+1) = y_k - z y_(k-1)``. A search over
+    positive shares and ages found no lower one, which is not proved.
 
     >>> [round(pieces_limit([0.25] * 4, piece_ages(4, ages)), 3) for ages in AGES]
     [2.0, 0.416, 0.25]
