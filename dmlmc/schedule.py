@@ -17,7 +17,7 @@ from dmlmc._internal import checks
 from dmlmc.rates import Rates
 
 NAIVE, MLMC, DELAYED = METHODS = ("naive", "MLMC", "delayed MLMC")  # their names in records, tables and figures
-RANDOMISED = "randomised MLMC"
+RANDOMISED, STREAMING = "randomised MLMC", "streaming MLMC"
 HELD, PAPER = ALLOCATIONS = ("held", "paper")
 
 
