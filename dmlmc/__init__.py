@@ -22,7 +22,9 @@ Estimate its gradient
 
 Train
     train               many seeds in one compiled program, with checkpoints and a record
+    sweep               many optimisers and learning rates in one compiled program
     mesh                devices that share the samples, the seeds, or both
+    Evaluation          a run at a step: what a callback gets, and where a run can go on
     CheckpointError     raised for a checkpoint that cannot be used
     DivergenceError     raised for a gradient or loss that is not finite
 
@@ -51,8 +53,11 @@ from dmlmc.rates import Rates
 from dmlmc.schedule import Plan
 from dmlmc.sde import SDELoss
 from dmlmc.training.checkpoint import CheckpointError
+from dmlmc.training.divergence import DivergenceError
+from dmlmc.training.evaluation import Evaluation
 from dmlmc.training.iterates import iterates
-from dmlmc.training.loop import DivergenceError, train
+from dmlmc.training.loop import train
+from dmlmc.training.sweep import sweep
 
 __version__ = version("dmlmc")
 __all__ = [
@@ -60,6 +65,7 @@ __all__ = [
     "CheckList",
     "CheckpointError",
     "DivergenceError",
+    "Evaluation",
     "GradientEstimator",
     "Measurement",
     "MultilevelLoss",
@@ -80,5 +86,6 @@ __all__ = [
     "optimal_allocation",
     "plan",
     "randomised_mlmc",
+    "sweep",
     "train",
 ]

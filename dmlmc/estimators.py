@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Key, PyTree
+from jaxtyping import Array, Key, PyTree
 
 from dmlmc._internal.array_checks import alike, parameters, random_key, step_index
 from dmlmc._internal.checks import function, instance, integer, numbers, positive
 from dmlmc.devices import SAMPLES, WHOLE, check_mesh, devices_sharing
 from dmlmc.gradients import mean_gradient
+from dmlmc.held import Held, carried_over, never_computed, of_all_seeds
 from dmlmc.losses import MultilevelLoss
 from dmlmc.schedule import DELAYED, MLMC, NAIVE, Plan, level_cost
 
@@ -73,6 +74,27 @@ class GradientEstimator(NamedTuple):
         alike("GradientEstimator: grads", found[0], floats, "like the float arrays of params", dtypes=False)
         alike("GradientEstimator: state", found[1], state, "like the state of the step before")
         return found
+
+    def adopt(self, state: PyTree, params: PyTree) -> PyTree:
+        """A state of this estimator with what another one, of another plan, has left in ``state``.
+
+        Levels of delayed MLMC that both hold keep their gradient. Levels that only this one holds are computed at the
+        next step, whichever it is, levels that it computes at every step are dropped. A state that does not fit, such
+        as that of another method, is replaced by ``init(params)``. Map it over a batch of seeds with ``jax.vmap``.
+
+        >>> import dmlmc
+        >>> rates = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
+        >>> loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1.0, rates=rates)
+        >>> first, second = (
+        ...     dmlmc.delayed_mlmc(loss, dmlmc.plan(rates, 3, samples=[8, 4, 2, 1], periods=periods))
+        ...     for periods in ([1, 2, 4, 1], [1, 1, 2, 4])
+        ... )
+        >>> params = jnp.ones(2)
+        >>> _, state = first.estimate(params, first.init(params), 0, jr.key(0))
+        >>> {level: bool(flag) for level, flag in second.adopt(state, params).computed.items()}
+        {2: True, 3: False}
+        """
+        return carried_over(state, self.init(params))
 
 
 def naive(
@@ -144,29 +166,6 @@ def delayed_mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) 
     return _multilevel("delayed_mlmc", DELAYED, loss, plan, mesh)
 
 
-class Held(NamedTuple):
-    """The state of delayed MLMC: the last gradient of every level that can be stale, and whether it was ever computed.
-
-    A level that was never computed is computed at the first call, at whatever step. So a state from ``init`` is valid
-    at any step.
-    """
-
-    gradients: dict[int, PyTree]
-    computed: dict[int, Bool[Array, ""]]
-
-
-@jax.custom_batching.custom_vmap
-def of_all_seeds(flag: Bool[Array, ""]) -> Bool[Array, ""]:
-    """The flag, and in a batch of seeds whether all have it: not batched, so that what depends on it stays a branch."""
-    return flag
-
-
-@of_all_seeds.def_vmap
-def _(axis_size, in_batched, flags):
-    del axis_size, in_batched
-    return of_all_seeds(jnp.all(flags, axis=0)), False
-
-
 def _multilevel(name: str, method: str, loss: MultilevelLoss, plan: Plan, mesh: Mesh | None) -> GradientEstimator:
     """Algorithm 1. ``name`` is the public function that was called, for errors, ``method`` goes to the records."""
     gradients = level_gradients(name, loss, plan)
@@ -175,9 +174,7 @@ def _multilevel(name: str, method: str, loss: MultilevelLoss, plan: Plan, mesh: 
 
     def init(params):
         parameters(f"{name}: params", params)
-        zeros = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
-        never = jnp.array(False)
-        return Held(dict.fromkeys(stale_levels, zeros), dict.fromkeys(stale_levels, never)) if stale_levels else ()
+        return never_computed(stale_levels, params) if stale_levels else ()
 
     @eqx.filter_jit
     def estimate(params, state, step, key):

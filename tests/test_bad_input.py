@@ -76,6 +76,15 @@ CALLS = {
     ),
     "iterates": lambda params=POINT, key=KEY: dmlmc.iterates(DELAYED, optax.sgd(0.1), params, [0, 1], key),
     "train": lambda params=POINT, key=KEY: dmlmc.train(DELAYED, optax.sgd(0.1), params, 2, key, progress=False),
+    "sweep": lambda params=POINT, key=KEY: dmlmc.sweep(
+        DELAYED,
+        {"SGD": (optax.sgd, [0.1])},
+        params,
+        2,
+        key,
+        validation=lambda params: LOSS.mean(params, 1),
+        progress=False,
+    ),
 }
 TAKING_A_LOSS = ["mean_loss", "measure_levels", "calibrate", "level_seconds"]
 BAD_KEYS = [jr.PRNGKey(0), 0, None, "key", np.array(3), jnp.ones(2), jr.split(KEY, 4).reshape(2, 2)]
@@ -87,7 +96,7 @@ def test_what_is_no_key_is_refused(name):
     for key in BAD_KEYS:
         with pytest.raises(TypeError, match=rf"^{name}: key must be a key such as jax.random.key\(0\).*, got "):
             CALLS[name](key=key)
-    if name != "train":
+    if name not in ("train", "sweep"):
         with pytest.raises(TypeError, match=rf"^{name}: key .*, got an array of keys of shape \(2,\)"):
             CALLS[name](key=jr.split(KEY))
 
@@ -103,12 +112,12 @@ def test_params_without_real_floats_are_refused(name):
 
 @pytest.mark.parametrize("params", [jnp.ones(4), {"a": POINT}, jnp.array(1.0)], ids=lambda value: type(value).__name__)
 def test_params_that_do_not_fit_the_loss_are_refused(params):
-    for name in ("naive", "delayed_mlmc", "mean_loss", "iterates", "train"):
+    for name in ("naive", "delayed_mlmc", "mean_loss", "iterates", "train", "sweep"):
         with pytest.raises(ValueError, match=r"QuadraticLoss: params must have shape \(3,\), got "):
             CALLS[name](params=params)
 
 
-@pytest.mark.parametrize("name", ["delayed_mlmc", "mean_loss", "train"])
+@pytest.mark.parametrize("name", ["delayed_mlmc", "mean_loss", "train", "sweep"])
 def test_numpy_params_work(name):
     ours, numpys = (jax.tree.leaves(CALLS[name](params=point)) for point in (POINT, np.ones(3)))
     np.testing.assert_array_equal(ours[0], numpys[0])

@@ -50,14 +50,15 @@ def parameters(name: str, params: PyTree) -> None:
             raise TypeError(f"{name} must be real (give real and imaginary parts as two arrays), got {leaf.dtype}.")
 
 
+def layout(tree: Any, *, dtypes: bool = True) -> Any:
+    """The structure of a PyTree with the shapes and dtypes of its leaves, to compare with another."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [(np.shape(leaf), getattr(leaf, "dtype", type(leaf)) if dtypes else 0) for leaf in leaves]
+
+
 def alike(name: str, value: Any, like: Any, wanted: str, *, dtypes: bool = True) -> None:
     """A PyTree with the structure and shapes of another, and its dtypes too, unless ``dtypes=False``."""
-
-    def layout(tree: Any) -> Any:
-        leaves, structure = jax.tree.flatten(tree)
-        return structure, [(np.shape(leaf), getattr(leaf, "dtype", type(leaf)) if dtypes else 0) for leaf in leaves]
-
-    if layout(value) != layout(like):
+    if layout(value, dtypes=dtypes) != layout(like, dtypes=dtypes):
         given, needed = (eqx.tree_pformat(tree, struct_as_array=True, width=1000) for tree in (value, like))
         raise ValueError(f"{name} must be {wanted}, {needed}, got {given}.")
 

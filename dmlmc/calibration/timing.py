@@ -28,6 +28,7 @@ from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import MultilevelLoss
 from dmlmc.rates import Rates
 from dmlmc.schedule import DELAYED, MLMC, NAIVE, PAPER, level_cost
+from dmlmc.training.evaluation import Start
 from dmlmc.training.program import Program
 
 
@@ -69,7 +70,7 @@ def step_seconds(
     start = jax.tree.map(lambda leaf: leaf[None] if eqx.is_inexact_array(leaf) else leaf, params)
     calls: dict[str, Callable[[], Any]] = {}
     for name, estimator in estimators.items():
-        program = Program(estimator, optax.sgd(1e-3), start, keys, validation=None, mesh=one_device())
+        program = Program(estimator, optax.sgd(1e-3), Start(start), keys, evaluate=None, mesh=one_device())
         began = time.perf_counter()
         program.compile()
         compiled[name] = time.perf_counter() - began

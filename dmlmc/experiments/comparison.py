@@ -18,6 +18,7 @@ from dmlmc.calibration.levels import measure_levels
 from dmlmc.estimators import GradientEstimator
 from dmlmc.losses import MultilevelLoss
 from dmlmc.schedule import DELAYED, MLMC, Plan
+from dmlmc.training.divergence import RAISE
 from dmlmc.training.loop import train
 
 
@@ -48,10 +49,11 @@ def compare(
             params_per_seed=True,
             validation=validation,
             evaluate_every=evaluate_every,
+            on_divergence=RAISE,
             mesh=mesh,
             progress=progress,
         )
-        records.append(record)
+        records.append(record.drop(columns="diverged_at"))  # none did
     return trained, pd.concat(records, ignore_index=True)
 
 

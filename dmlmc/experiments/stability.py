@@ -21,13 +21,13 @@ from jaxtyping import Float
 from dmlmc.allocation import plan
 from dmlmc.estimators import delayed_mlmc
 from dmlmc.experiments.bounds import measured_run
-from dmlmc.experiments.sweeps import sweep
 from dmlmc.losses import QuadraticLoss
 from dmlmc.rates import Rates
 from dmlmc.schedule import DELAYED, PAPER, Plan
 from dmlmc.theory.quadratic import LinearModel, delayed_model, growth_factor, quadratic_curvatures, stability_limit
 from dmlmc.theory.staleness import safe_step_size
 from dmlmc.theory.theorem import Problem, theorem_step_size
+from dmlmc.training.sweep import sweep
 
 StepSizes = Sequence[float] | Float[np.ndarray, " sizes"]
 
@@ -169,15 +169,15 @@ def runs_near_limits(
             str(row.momentum): (partial(optax.sgd, momentum=row.momentum), [factor * row.limit for factor in factors])
             for row in rows.itertuples()
         }
-        start, key = jnp.ones((1, 1)), jr.key(0)[None]
         _, record = sweep(
             estimator,
             optimisers,
-            start,
-            key,
-            steps=steps,
+            jnp.ones(1),
+            steps,
+            jr.key(0),
             validation=lambda params: loss.mean(params, 1),
             evaluate_every=steps,
+            progress=False,
         )
         ends = record[record.step == steps]
         found = pd.DataFrame({"period": period, "momentum": ends.optimiser.astype(float)})

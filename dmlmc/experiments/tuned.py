@@ -1,6 +1,6 @@
 """Every method at its best learning rate: losses at equal cost, and costs to reach an equal loss for good.
 
-The functions take a record of ``sweeps.sweep``, or several concatenated ones of one problem and one optimiser.
+The functions take a record of ``dmlmc.sweep``, or several concatenated ones of one problem and one optimiser.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +15,9 @@ from dmlmc._internal.checks import integer, positive
 from dmlmc.calibration.interval import Interval, mean_interval
 from dmlmc.estimators import GradientEstimator
 from dmlmc.experiments.comparison import cost_to_reach, in_json
-from dmlmc.experiments.sweeps import Optimisers, sweep
+from dmlmc.experiments.sweeps import CURVES
 from dmlmc.schedule import DELAYED, MLMC, NAIVE, cumulative
+from dmlmc.training.sweep import Optimisers, sweep
 
 DELAYED_PAPER, DELAYED_HELD = f"{DELAYED}, paper's counts", f"{DELAYED}, held counts"
 SHORTER = f"{DELAYED}, held counts, shorter periods"
@@ -57,7 +58,7 @@ def sweep_methods(
     evaluations: int,
     progress: bool = True,
 ) -> tuple[dict[str, PyTree], pd.DataFrame]:
-    """``sweeps.sweep`` for several methods, each until all budgets are spent: trained parameters by method, one record.
+    """``dmlmc.sweep`` for several methods, each until all budgets are spent: trained parameters by method, one record.
 
     Every run is evaluated ``evaluations`` times or a few more.
     """
@@ -65,9 +66,16 @@ def sweep_methods(
     for estimator in tqdm(estimators, desc="methods", disable=not progress):
         steps = steps_to_spend(estimator, budgets)
         every = max(1, steps // integer("sweep_methods: evaluations", evaluations, minimum=1))
-        settings: dict[str, Any] = {"steps": steps, "validation": validation, "evaluate_every": every}
-        trained[estimator.method], record = sweep(estimator, optimisers, params, keys, **settings)
-        records.append(record)
+        settings: dict[str, Any] = {
+            "steps": steps,
+            "validation": validation,
+            "evaluate_every": every,
+            "progress": False,
+        }
+        trained[estimator.method], record = sweep(
+            estimator, optimisers, params, key=keys, params_per_seed=True, **settings
+        )
+        records.append(record[CURVES])
     return trained, pd.concat(records, ignore_index=True)
 
 

@@ -87,6 +87,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "max_level": 3,
         "level0_samples": 64,
         "steps": 400,
+        "more_steps": 400,
         "seeds": 4,
         "sgd_rates": [0.1, 0.2, 0.4],
         "momentum_rates": [0.01, 0.02, 0.04],

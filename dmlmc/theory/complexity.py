@@ -10,13 +10,15 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from dmlmc._internal.checks import positive
-from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, level_cost
+from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, STREAMING, level_cost
 from dmlmc.theory.quadratic import exact_moments, linear_model
 from dmlmc.theory.staleness import safe_step_size, sharper_bound
+from dmlmc.theory.streaming import streaming_bound, streaming_plan, streaming_step_size
 from dmlmc.theory.theorem import Bound, Problem, bound, check_method, theorem_step_size
 
 SHARPER = f"{DELAYED}, sharper"  # the bound of dmlmc.theory.staleness on delayed MLMC, instead of the paper's
 GUARANTEES = (*METHODS, SHARPER)
+TABLE_1 = (*GUARANTEES, STREAMING)  # with pieces that are gathered and held, which has a bound of the same form
 
 
 def guarantee(problem: Problem, name: str, samples: float) -> Callable[[int], Bound]:
@@ -24,14 +26,18 @@ def guarantee(problem: Problem, name: str, samples: float) -> Callable[[int], Bo
     if name == SHARPER:
         plan = problem.plan(samples)
         return lambda steps: sharper_bound(problem, plan, steps)
+    if name == STREAMING:
+        return lambda steps: streaming_bound(problem, samples, steps)
     check_method("guarantee", name)
     return lambda steps: bound(problem, name, samples, steps)
 
 
 def guaranteed_step_size(problem: Problem, name: str, samples: float, steps: int) -> float:
-    """The largest step size that a guarantee admits: ``theorem_step_size`` or ``safe_step_size``."""
+    """The largest step size that a guarantee admits."""
     if name == SHARPER:
         return safe_step_size(problem, problem.plan(samples))
+    if name == STREAMING:
+        return streaming_step_size(problem)
     return theorem_step_size(problem, name, steps)
 
 
@@ -42,14 +48,14 @@ def steps_needed(problem: Problem, name: str, samples: float, target: float) -> 
 
     >>> from dmlmc import Rates
     >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)
-    >>> {name: steps_needed(problem, name, samples=10**6, target=0.1) for name in GUARANTEES}
-    {'naive': 41, 'MLMC': 41, 'delayed MLMC': 173082, 'delayed MLMC, sharper': 122}
+    >>> {name: steps_needed(problem, name, samples=10**6, target=0.1) for name in TABLE_1}
+    {'naive': 41, 'MLMC': 41, 'delayed MLMC': 173082, 'delayed MLMC, sharper': 122, 'streaming MLMC': 520}
     """
     bound_after, target = guarantee(problem, name, samples), positive("steps_needed: target", target)
     noise, high = bound_after(1).noise, 1
     if noise >= target:
         # N_l is rounded up, so the variance of the plan falls unevenly with N. M' is above it and falls as 1 / N.
-        promised = 2 * problem.variance(MLMC, samples) if name == SHARPER else noise
+        promised = 2 * problem.variance(MLMC, samples) if name in (SHARPER, STREAMING) else noise
         raise ValueError(
             f"steps_needed: target must exceed the noise in the bound, {noise:.4g} at N = {samples:g}, got {target}; "
             f"N above {samples * promised / target:.4g} would do."
@@ -64,7 +70,12 @@ def steps_needed(problem: Problem, name: str, samples: float, target: float) -> 
 
 
 def span_per_step(problem: Problem, name: str) -> float:
-    """Mean span of a step: one path at l_max for naive and MLMC, the mean over the periods for delayed MLMC."""
+    """Mean span of a step: one path at l_max for naive and MLMC, the mean over the periods for delayed MLMC.
+
+    For streaming MLMC it is 1, the span of a chunk: a path at level l has ``2^(c l)`` of them.
+    """
+    if name == STREAMING:
+        return 1.0
     if name in (NAIVE, MLMC):
         return level_cost(problem.max_level, problem.rates.c)
     return problem.plan(1.0).mean_span()
@@ -74,7 +85,7 @@ def work_per_step(problem: Problem, name: str, samples: float) -> float:
     """Mean work of a step. The naive batch has N paths."""
     if name == NAIVE:
         return math.ceil(samples) * level_cost(problem.max_level, problem.rates.c)
-    plan = problem.plan(samples)
+    plan = streaming_plan(problem, samples) if name == STREAMING else problem.plan(samples)
     return (plan.without_delay() if name == MLMC else plan).mean_work()
 
 
@@ -100,13 +111,14 @@ def trade_map(problem: Problem, max_levels: Sequence[int], targets: Sequence[flo
 
 
 def table_1_symbols() -> pd.DataFrame:
-    """Table 1 in symbols, with a row for the bound of ``dmlmc.theory.staleness`` and a naive rate without l_max."""
+    """Table 1 in symbols, with rows for our bounds on delayed and on streaming MLMC, and a naive rate without l_max."""
     delayed_work = "N T + T sum 2^((c-d) l)"
     rows = {
         NAIVE: ("1/T + M/N", "1/T + (M/N) l_max", "N T 2^(c l_max)", "T 2^(c l_max)"),
         MLMC: ("1/T + M/N", "1/T + M/N", "N T + T 2^(c l_max)", "T 2^(c l_max)"),
         DELAYED: ("", "(log T / T + M/N) l_max", delayed_work, "T sum 2^((c-d) l)"),
         SHARPER: ("l_max / T + M/N", "", delayed_work, "T sum 2^((c-d) l)"),
+        STREAMING: ("sum 2^((c-d) l) / T + M/N", "", "N T + T l_max", "T"),
     }
     return pd.DataFrame.from_dict(rows, orient="index", columns=["rate, sharper", "rate, paper", "work", "span"])
 
@@ -117,10 +129,10 @@ def table_1(problem: Problem, samples: float, steps: int) -> pd.DataFrame:
     >>> from dmlmc import Rates
     >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)
     >>> table_1(problem, samples=1000, steps=4000).span.tolist()
-    [256000.0, 256000.0, 16000.0, 16000.0]
+    [256000.0, 256000.0, 16000.0, 16000.0, 4000.0]
     """
     rows = {}
-    for name in GUARANTEES:
+    for name in TABLE_1:
         found = guarantee(problem, name, samples)(steps)
         work, span = work_per_step(problem, name, samples), span_per_step(problem, name)
         rows[name] = (found.start, found.noise, found.total, work * steps, span * steps)

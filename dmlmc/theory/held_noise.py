@@ -42,11 +42,10 @@ of ``E|grad F(x_t)|^2`` over t < T is at most ``4 gap / (a T) + 15 sum v_l min(1
 import math
 
 import numpy as np
-from scipy.linalg import solve_discrete_lyapunov
 
 from dmlmc._internal.checks import integer, positive
 from dmlmc.schedule import Plan
-from dmlmc.theory.quadratic import LinearModel, cycle_maps, delayed_model, growth_factor
+from dmlmc.theory.quadratic import LinearModel, cycle_maps, delayed_model, growth_factor, stationary_squares
 from dmlmc.theory.staleness import admitted, check_plan, largest_root, staleness
 from dmlmc.theory.theorem import Bound, Problem
 
@@ -74,21 +73,13 @@ def stationary_formula(model: LinearModel, step_size: float) -> float:
 def stationary_error(model: LinearModel, step_size: float) -> float:
     """The exact stationary ``E|grad F|^2``, averaged over a cycle of the periods; infinite if the run is unstable.
 
-    The covariance at the start of a cycle is a fixed point of the map over a whole cycle, a Lyapunov equation.
-
     >>> round(stationary_error(LinearModel((1.0,), (0.5,), (1,)), 0.1), 6)  # a h v / (2 - a h)
     0.026316
     """
     step_size = positive("stationary_error: step_size", step_size)
     if growth_factor(model, step_size) >= 1:
         return math.inf
-    propagator, noise = np.eye(len(model.periods) + 2), np.zeros((len(model.periods) + 2,) * 2)
-    for matrix, added in cycle_maps(model, step_size):
-        propagator, noise = matrix @ propagator, matrix @ noise @ matrix.T + added
-    moments, squares = solve_discrete_lyapunov(propagator, noise), []
-    for matrix, added in cycle_maps(model, step_size):
-        squares.append(moments[0, 0])
-        moments = matrix @ moments @ matrix.T + added
+    squares = stationary_squares(list(cycle_maps(model, step_size)))
     return float(model.curvature**2 * np.mean(squares))
 
 

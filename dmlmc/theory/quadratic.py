@@ -6,12 +6,14 @@ the same recursion independently, so sums of squares over them obey it too, in a
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
+from scipy.linalg import solve_discrete_lyapunov
 
 from dmlmc._internal.checks import integer, positive, positive_integers, positive_reals, real
 from dmlmc.schedule import MLMC, NAIVE, Plan
@@ -159,7 +161,16 @@ def stability_limit(model: LinearModel, momentum: float = 0.0, *, points: int = 
     scale = sum(abs(curvature) for curvature in model.curvatures)
     lowest = 1e-3 * (1 - momentum) / sum(abs(k) * p for k, p in zip(model.curvatures, model.periods, strict=True))
     sizes = np.geomspace(lowest, 8 / scale, points) if lowest < 8 / scale else np.array([lowest])
-    unstable = np.flatnonzero(growth_factor(model, sizes, momentum) >= 1.0)
+    return end_of_stability(lambda step_size: growth_factor(model, step_size, momentum), sizes)
+
+
+def end_of_stability(growth: Callable[[Any], Any], sizes: Float[np.ndarray, " sizes"]) -> float:
+    """The end of the first interval of step sizes whose growth is below 1: a scan of ``sizes``, then bisection.
+
+    >>> round(end_of_stability(lambda a: abs(1 - a), np.array([0.5, 1.5, 2.5])), 6)
+    2.0
+    """
+    unstable = np.flatnonzero(growth(sizes) >= 1.0)
     if unstable.size == 0:
         return float(sizes[-1])
     if unstable[0] == 0:
@@ -167,8 +178,29 @@ def stability_limit(model: LinearModel, momentum: float = 0.0, *, points: int = 
     low, high = sizes[unstable[0] - 1], sizes[unstable[0]]
     for _ in range(40):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if growth_factor(model, middle, momentum) < 1.0 else (low, middle)
+        low, high = (middle, high) if growth(middle) < 1.0 else (low, middle)
     return float(low)
+
+
+def stationary_squares(
+    maps: Sequence[tuple[Float[np.ndarray, "state state"], Float[np.ndarray, "state state"]]],
+) -> Float[np.ndarray, " cycle"]:
+    """The mean square of the first entry of the state at each step of a cycle, in the long run of a stable cycle.
+
+    A map is (A, B) of ``moments -> A moments A' + B``. The covariance at the start of a cycle is a fixed point of the
+    map over a whole cycle, a Lyapunov equation.
+
+    >>> stationary_squares([(np.array([[0.5]]), np.array([[0.75]]))])
+    array([1.])
+    """
+    propagator, noise = np.eye(len(maps[0][0])), np.zeros_like(maps[0][1])
+    for matrix, added in maps:
+        propagator, noise = matrix @ propagator, matrix @ noise @ matrix.T + added
+    moments, squares = solve_discrete_lyapunov(propagator, noise), []
+    for matrix, added in maps:
+        squares.append(moments[0, 0])
+        moments = matrix @ moments @ matrix.T + added
+    return np.array(squares)
 
 
 def _updates(

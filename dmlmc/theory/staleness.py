@@ -22,6 +22,14 @@ p > 1 and ``r(1) = 0``, and call ``S = sum of lambda_l r(p_l)`` the staleness of
 This holds for any periods. Without delay S = 0 and the condition, ``a <= 1 / L'``, is that of plain SGD. The bound is
 not: its noise term 2 V does not shrink with the step size, as that of plain SGD does. ``held_noise`` has one that does.
 
+**Latency.** The same holds if a gradient is ready only q_l steps after the step whose parameters it uses: level l uses
+``x_tau`` at the steps ``tau + q_l, ..., tau + q_l + p_l - 1``. Then ``x_t - x_tau`` is ``x_t - x_(t - q)`` plus
+``x_(t - q) - x_tau``. The first is -a times a matrix with q ones in each row and each column, of norm at most q. The
+second is that of step 3, q steps later. So the level counts ``q_l + r(p_l)`` in S. More generally, delays that are
+at most D_l and fixed in advance give a matrix with at most D_l ones in a row, and in a column, since step s counts only
+at t with ``s < t <= s + D_l``. Its norm is at most D_l, and ``S_D = sum lambda_l D_l``. This is the case ``q_l = D_l``,
+``p_l = 1``. Steps before 0 have x_0, so a run starts with all gradients at x_0.
+
 The norm in step 3: without its zero row and column the matrix is the full lower triangle of ones of size p - 1, whose
 inverse has 1 on the diagonal and -1 below it. Its norm is known, and a test compares it with singular values. From
 ``sin z <= z`` and, for z up to pi / 6, ``1 / sin z <= 1 / z + z / 5`` follows ``(2 p - 1) / pi <= r(p) <= 2 p / pi``.
@@ -31,25 +39,29 @@ Hence ``S <= (2 / pi) L l_max`` with the paper's periods.
 import math
 from collections.abc import Sequence
 
-from dmlmc._internal.checks import integer, positive, positive_integers, positive_reals
+import numpy as np
+
+from dmlmc._internal.checks import integer, numbers, positive, positive_integers, positive_reals
 from dmlmc.schedule import Plan
 from dmlmc.theory.theorem import Bound, Problem
 
 
-def staleness(problem: Problem, plan: Plan) -> float:
-    """S, the sum over levels with period p > 1 of ``2^(-d l) L / (2 sin(pi / (4 p - 2)))``.
+def staleness(problem: Problem, plan: Plan, latencies: Sequence[float] | None = None) -> float:
+    """S, the sum over levels of ``2^(-d l) L (q_l + r(p_l))``, with latencies q_l that are zero by default.
 
     >>> from dmlmc import Rates
     >>> problem = Problem(L=1.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0), max_level=6, gap=1.0)
     >>> round(staleness(problem, problem.plan(1000)), 2)
     3.54
+    >>> round(staleness(problem, problem.plan(1000), latencies=[0, 2, 4, 8, 16, 32, 64]), 2)
+    9.54
     """
     check_plan("staleness", problem, plan)
     smoothness = [problem.L * 2.0 ** (-problem.rates.d * level) for level in range(problem.max_level + 1)]
-    return _staleness(smoothness, plan.periods)
+    return total_staleness("staleness", smoothness, plan.periods, latencies)
 
 
-def safe_step_size(problem: Problem, plan: Plan) -> float:
+def safe_step_size(problem: Problem, plan: Plan, latencies: Sequence[float] | None = None) -> float:
     """The largest step size that the bound of this module admits: a with ``2 a^2 S^2 + L' a = 1``.
 
     Without delay it is ``1 / L'``. The paper's theorem admits ``theorem.theorem_step_size``. A run on a quadratic loss
@@ -61,26 +73,37 @@ def safe_step_size(problem: Problem, plan: Plan) -> float:
     >>> round(1 / safe_step_size(problem, problem.plan(1000)), 2)
     6.1
     """
-    return largest_root(problem.L_prime, 2 * staleness(problem, plan) ** 2)
+    return largest_root(problem.L_prime, 2 * staleness(problem, plan, latencies) ** 2)
 
 
-def largest_safe_step(smoothness: Sequence[float], periods: Sequence[int]) -> float:
-    """The largest step size that the bound admits, for levels with these smoothness constants and periods.
+def largest_safe_step(
+    smoothness: Sequence[float], periods: Sequence[int], latencies: Sequence[float] | None = None
+) -> float:
+    """The largest step size that the bound admits, for levels with these smoothness constants, periods and latencies.
 
     It is a with ``2 a^2 S^2 + L' a = 1``, where L' is the sum of the smoothness constants. ``safe_step_size`` is the
-    same for the constants ``2^(-d l) L`` of a problem, except that its L' is the sum over all l, as in the paper.
+    same for the constants ``2^(-d l) L`` of a problem, except that its L' is the sum over all l, as in the paper. For
+    delays of at most D_l that are fixed in advance, give period 1 and latency D_l.
 
     >>> largest_safe_step([1.0, 0.5, 0.25], periods=[1, 1, 1]) == 1 / 1.75
     True
     >>> round(largest_safe_step([1.0, 0.5, 0.25], periods=[1, 2, 4]), 3)
     0.383
+    >>> round(largest_safe_step([1.0, 0.5, 0.25], periods=[1, 1, 1], latencies=[0, 2, 5]), 3)
+    0.24
     """
     checked = positive_reals("largest_safe_step: smoothness", smoothness).tolist()
     periods = positive_integers("largest_safe_step: periods", periods, length=len(checked))
-    return largest_root(sum(checked), 2 * _staleness(checked, periods) ** 2)
+    return largest_root(sum(checked), 2 * total_staleness("largest_safe_step", checked, periods, latencies) ** 2)
 
 
-def sharper_bound(problem: Problem, plan: Plan, steps: int, step_size: float | None = None) -> Bound:
+def sharper_bound(
+    problem: Problem,
+    plan: Plan,
+    steps: int,
+    step_size: float | None = None,
+    latencies: Sequence[float] | None = None,
+) -> Bound:
     """``2 gap / (a T) + 2 V`` with the variance V of the plan, by default at the safe step size.
 
     >>> from dmlmc import Rates
@@ -89,7 +112,7 @@ def sharper_bound(problem: Problem, plan: Plan, steps: int, step_size: float | N
     0.0031
     """
     steps = integer("sharper_bound: steps", steps, minimum=1)
-    step_size = admitted("sharper_bound", safe_step_size(problem, plan), step_size)
+    step_size = admitted("sharper_bound", safe_step_size(problem, plan, latencies), step_size)
     return Bound(2 * problem.gap / (step_size * steps), 2 * problem.M * plan.variance())
 
 
@@ -118,7 +141,22 @@ def check_plan(name: str, problem: Problem, plan: Plan) -> None:
         )
 
 
-def _staleness(smoothness: Sequence[float], periods: Sequence[int]) -> float:
-    """``sum of smoothness_l r(p_l)``, with r(p) the norm of the strictly lower triangular p by p matrix of ones."""
-    levels = zip(smoothness, periods, strict=True)
-    return sum(value / (2 * math.sin(math.pi / (4 * period - 2))) for value, period in levels if period > 1)
+def period_factor(period: int) -> float:
+    """r(p): the norm of the strictly lower triangular p by p matrix of ones.
+
+    >>> period_factor(1), round(period_factor(2), 6)
+    (0.0, 1.0)
+    """
+    return 1 / (2 * math.sin(math.pi / (4 * period - 2))) if period > 1 else 0.0
+
+
+def total_staleness(
+    name: str, smoothness: Sequence[float], periods: Sequence[int], latencies: Sequence[float] | None
+) -> float:
+    """``sum of smoothness_l (q_l + r(p_l))``."""
+    waits = np.zeros(len(smoothness)) if latencies is None else numbers(f"{name}: latencies", latencies)
+    if waits.size != len(smoothness) or not np.all(np.isfinite(waits) & (waits >= 0)):
+        wanted = f"{len(smoothness)} finite numbers of at least 0, one per level"
+        raise ValueError(f"{name}: latencies needs {wanted}, got {latencies!r}.")
+    levels = zip(smoothness, periods, waits.tolist(), strict=True)
+    return sum((value * (wait + period_factor(period)) for value, period, wait in levels), 0.0)

@@ -3,9 +3,8 @@
 import json
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmlmc._internal.files import whole
-from dmlmc.devices import gather
-from dmlmc.training.program import Program
-from dmlmc.training.record import Record
-from dmlmc.training.step import Run
+from dmlmc.training.first_step import COMPARED, Numbers, as_dtype, differing
+from dmlmc.training.program import PRINTED
 
 try:
     import fcntl
 except ImportError:  # Windows has none: two runs in one directory are not detected there
     fcntl = None  # type: ignore[assignment]
 
+JAX = "jax version"
 FILE_NAME = "checkpoint.npz"
 ADVICE = "Give another directory, or delete this one to start again."
 
@@ -82,11 +80,21 @@ def _locked(handle: int, directory: Path) -> bool:
     return True
 
 
-def save(directory: Path, identity: dict[str, str], state: Any, record: dict[str, np.ndarray]) -> None:
-    """Write state and record to ``directory``, replacing what is there in one atomic step."""
+def save(
+    directory: Path,
+    identity: dict[str, str],
+    state: Any,
+    record: dict[str, np.ndarray],
+    numbers: Numbers | None = None,
+) -> None:
+    """Write state and record to ``directory``, replacing what is there in one atomic step.
+
+    ``numbers`` are those of the first step, see ``load``.
+    """
     leaves = {f"state_{index}": np.asarray(_plain(leaf)) for index, leaf in enumerate(jax.tree.leaves(state))}
     columns = {f"record_{name}": values for name, values in record.items()}
-    arrays = leaves | columns
+    first = {f"first_{name}_{i}": array for name in COMPARED for i, array in enumerate((numbers or {}).get(name, []))}
+    arrays = leaves | columns | first
     known = json.dumps([identity, sorted(arrays)])  # a damaged name shows as a missing entry
     entries: dict[str, Any] = {"identity": np.array(known), **arrays}
     try:
@@ -101,11 +109,42 @@ def save(directory: Path, identity: dict[str, str], state: Any, record: dict[str
         ) from error
 
 
-def load(directory: Path, identity: dict[str, str], like: Any) -> tuple[Any, dict[str, np.ndarray]] | None:
-    """State (shaped and placed like ``like``) and record of the checkpoint in ``directory``; None if there is none."""
+def load(
+    directory: Path, identity: dict[str, str], like: Any, first_step: Callable[[], Numbers] | None = None
+) -> tuple[Any, dict[str, np.ndarray]] | None:
+    """State (shaped and placed like ``like``) and record of the checkpoint in ``directory``; None if there is none.
+
+    If another version of jax wrote it, printed programs are not compared. The numbers of ``first_step()`` are instead.
+    """
     file = directory / FILE_NAME
     if not file.exists():
         return None
+    found, entries = _read(file)
+    other_jax = first_step is not None and found.get(JAX) != identity.get(JAX)
+    for name, value in identity.items():
+        if found.get(name) != value and not (other_jax and name in (JAX, *PRINTED)):
+            raise CheckpointError(
+                f"checkpoint: {file} belongs to another run: its {name} differs "
+                f"({found.get(name)!r} there, {value!r} here). {ADVICE}"
+            )
+    if other_jax and first_step is not None:
+        here = first_step()
+        there = {
+            name: [entries.get(f"first_{name}_{i}", np.empty(0)) for i in range(len(here[name]))] for name in COMPARED
+        }
+        if differ := differing(there, here):
+            raise CheckpointError(
+                f"checkpoint: {file} belongs to another run, or jax {identity[JAX]} computes it differently: it was "
+                f"written with jax {found.get(JAX)}, and after the first step {' and '.join(differ)} differ by more "
+                f"than rounding. {ADVICE}"
+            )
+    leaves, structure = jax.tree.flatten(like)
+    restored = [_restore(entries[f"state_{index}"], leaf) for index, leaf in enumerate(leaves)]
+    record = {name.removeprefix("record_"): v for name, v in entries.items() if name.startswith("record_")}
+    return jax.tree.unflatten(structure, restored), record
+
+
+def _read(file: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     try:
         with zipfile.ZipFile(file) as archive:
             damaged = archive.testzip()  # np.load does not check the checksum of an entry that it reads in part
@@ -118,52 +157,7 @@ def load(directory: Path, identity: dict[str, str], like: Any) -> tuple[Any, dic
             raise ValueError("an entry is missing")
     except Exception as error:  # a corrupt file can raise many exception types
         raise CheckpointError(f"checkpoint: {file} cannot be read ({error}). {ADVICE}") from error
-    for name, value in identity.items():
-        if found.get(name) != value:
-            raise CheckpointError(
-                f"checkpoint: {file} belongs to another run: its {name} differs "
-                f"({found.get(name)!r} there, {value!r} here). {ADVICE}"
-            )
-    leaves, structure = jax.tree.flatten(like)
-    restored = [_restore(entries[f"state_{index}"], leaf) for index, leaf in enumerate(leaves)]
-    record = {name.removeprefix("record_"): v for name, v in entries.items() if name.startswith("record_")}
-    return jax.tree.unflatten(structure, restored), record
-
-
-class Store:
-    """The checkpoint of a run, in a directory that all its processes can read. Without a directory it does nothing."""
-
-    def __init__(self, directory: Path | None, program: Program, method: str, evaluate_every: int):
-        self.directory, self.program, self.evaluate_every = directory, program, evaluate_every
-        if directory is not None:
-            versions = {"dmlmc version": version("dmlmc"), "jax version": jax.__version__, "method": method}
-            self.identity = {**versions, **program.fingerprints(), "evaluate_every": str(evaluate_every)}
-
-    def load(self, steps: int) -> tuple[Run, Record]:
-        """The run and its record as the checkpoint has them, or a run at its start."""
-        if self.directory is None:
-            return self.program.initial, Record()
-        self.program.values(0)  # barrier: wait for pending checkpoint writes
-        seen = self.program.values((self.directory / FILE_NAME).exists())
-        if seen.min() != seen.max():
-            raise ValueError(f"train: directory must be one that all processes can read, got {self.directory}.")
-        found = load(self.directory, self.identity, self.program.initial)
-        if found is None:
-            return self.program.initial, Record()
-        record = Record.from_arrays(found[1], self.evaluate_every)
-        if record.step > steps:
-            raise ValueError(
-                f"train: steps must be at least {record.step}, where the run in {self.directory} is already, "
-                f"got {steps}."
-            )
-        return found[0], record
-
-    def save(self, run: Run, record: Record) -> None:
-        """Write the checkpoint, from the leading process."""
-        if self.directory is not None:
-            run = gather(run)
-            if self.program.leads:
-                save(self.directory, self.identity, run, record.arrays())
+    return found, entries
 
 
 def _plain(array: Any) -> Any:
@@ -177,5 +171,4 @@ def _restore(values: np.ndarray, like: Any) -> Any:
         return jax.device_put(
             jax.random.wrap_key_data(jnp.asarray(values), impl=jax.random.key_impl(like)), like.sharding
         )
-    # NumPy's file format has no bfloat16 and the like: it returns their bytes.
-    return jax.device_put(values.view(like.dtype) if values.dtype.kind == "V" else values, like.sharding)
+    return jax.device_put(as_dtype(values, like.dtype), like.sharding)

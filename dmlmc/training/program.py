@@ -15,30 +15,37 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from dmlmc.devices import SEEDS, WHOLE, gather, gather_values, leads, place
 from dmlmc.estimators import GradientEstimator
+from dmlmc.training.evaluation import Start
 from dmlmc.training.step import Run, sgd_steps, start_run
+
+PRINTED = (
+    "loss, plan, optimiser or learning rate",
+    "validation or metrics",
+)  # hashes of programs as this jax prints them
 
 
 class Program:
     """``advance`` and ``evaluate`` for a batch of seeds, each traced once and compiled ahead of its use.
 
-    Every array of ``params`` and of a ``Run`` has a leading seed axis. ``validation`` returns a scalar float, or is
-    None.
+    Every array of ``start`` and of a ``Run`` has a leading seed axis. ``evaluate`` returns the loss and a dict of
+    metrics, all scalars, or is None.
     """
 
     def __init__(
         self,
         estimator: GradientEstimator,
         optimiser: optax.GradientTransformation,
-        params: PyTree,
+        start: Start,
         keys: Key[Array, " seeds"],
         *,
-        validation: Callable[[Any], Array] | None,
+        evaluate: Callable[[Any], tuple[Array, dict[str, Array]]] | None,
         mesh: Mesh,
     ):
-        trainable, self.static = eqx.partition(params, eqx.is_inexact_array)
-        self.mesh, self.leads, self.validates = mesh, leads(mesh), validation is not None
+        trainable, self.static = eqx.partition(start.params, eqx.is_inexact_array)
+        self.mesh, self.leads, self.first = mesh, leads(mesh), start.step
         by_seed = PartitionSpec(SEEDS) if SEEDS in mesh.axis_names else WHOLE
-        self.keys, trainable = place((keys, trainable), NamedSharding(mesh, by_seed))
+        states = jax.tree.map(jnp.asarray, (start.optimiser_state, start.estimator_state))
+        self.keys, trainable, states = place((keys, trainable, states), NamedSharding(mesh, by_seed))
 
         def compiled(function, *in_specs, **options):
             # Seeds do not communicate: shard_map gives every device its own. Devices that share samples carry the
@@ -46,8 +53,8 @@ class Program:
             over_devices = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=by_seed, check_vma=False)
             return jax.jit(over_devices, **options)
 
-        start = jax.vmap(lambda leaves: start_run(estimator, optimiser, leaves, self.static))
-        self.initial = compiled(start, by_seed)(trainable)
+        begin = jax.vmap(lambda leaves, states: start_run(estimator, optimiser, leaves, self.static, *states))
+        self.initial = compiled(begin, by_seed, by_seed)(trainable, states)
         advance = jax.vmap(
             lambda run, key, first, last: sgd_steps(estimator, optimiser, self.static, run, first, last, key),
             in_axes=(0, 0, None, None),
@@ -55,34 +62,48 @@ class Program:
         specs = by_seed, by_seed, WHOLE, WHOLE
         zero = jnp.array(0)
         self._advance = compiled(advance, *specs, donate_argnums=0).trace(self.initial, self.keys, zero, zero)
-        self._evaluate = None
-        if validation is not None:
-            evaluate = jax.vmap(lambda leaves: validation(eqx.combine(leaves, self.static)))
-            self._evaluate = compiled(evaluate, by_seed).trace(self.initial.params)
+        self._evaluate, self.metrics = None, []
+        if evaluate is not None:
+            evaluate_all = jax.vmap(lambda leaves: evaluate(eqx.combine(leaves, self.static)))
+            self._evaluate = compiled(evaluate_all, by_seed).trace(self.initial.params)
+            self.metrics = list(self._evaluate.out_info[1])
+        self._is_compiled = False
 
     def fingerprints(self) -> dict[str, str]:
-        """Hashes of what decides the numbers of this run, to recognise its checkpoint."""
+        """What decides the numbers of this run, in short, to recognise its checkpoint."""
         return {
             "mesh": str(dict(self.mesh.shape)),
-            "loss, plan, optimiser or learning rate": fingerprint(self._advance, ()),
-            "validation": "none" if self._evaluate is None else fingerprint(self._evaluate, ()),
-            "key or start": fingerprint(self._advance, gather((self.initial, self.keys))),
+            "metrics": ", ".join(self.metrics),
+            PRINTED[0]: fingerprint(self._advance, ()),
+            PRINTED[1]: "none" if self._evaluate is None else fingerprint(self._evaluate, ()),
+            "key or start": digest(gather((self.initial, self.keys, jnp.array(self.first)))),
         }
 
     def compile(self) -> None:
         """Compile now, so that the first step is as fast as any other."""
-        self._advance = self._advance.lower().compile()
-        self._evaluate = None if self._evaluate is None else self._evaluate.lower().compile()
+        if not self._is_compiled:
+            self._advance = self._advance.lower().compile()
+            self._evaluate = None if self._evaluate is None else self._evaluate.lower().compile()
+            self._is_compiled = True
 
     def advance(self, run: Run, first: int, last: int) -> Run:
         """Steps ``first``, ..., ``last - 1`` for every seed. The memory of the given run is reused."""
         return jax.block_until_ready(self._advance(run, self.keys, jnp.array(first), jnp.array(last)))
 
-    def evaluate(self, run: Run) -> Float[np.ndarray, " seeds"]:
-        """The validation loss of every seed, NaN if there is none."""
+    def evaluate(self, run: Run) -> tuple[Float[np.ndarray, " seeds"], dict[str, Float[np.ndarray, " seeds"]]]:
+        """The validation loss of every seed, NaN if there is none, and its metrics."""
         if self._evaluate is None:
-            return np.full(len(self.keys), np.nan)
-        return np.asarray(gather(self._evaluate(run.params)), dtype=float)
+            return np.full(len(self.keys), np.nan), {}
+        return jax.tree.map(lambda leaf: np.asarray(leaf, dtype=float), gather(self._evaluate(run.params)))
+
+    def first_step(self) -> dict[str, list[np.ndarray]]:
+        """Numbers to recognise this run by: the start, and what is there after the first step. Compiles."""
+        self.compile()
+        start = [np.asarray(leaf) for leaf in jax.tree.leaves(gather(self.initial.params))]
+        run = self.advance(copied(self.initial), self.first, self.first + 1)
+        losses, metrics = self.evaluate(run)
+        after = [np.asarray(leaf) for leaf in jax.tree.leaves(gather(run.params))]
+        return {"start": start, "parameters": after, "loss": [losses], "metrics": list(metrics.values())}
 
     def params(self, run: Run) -> PyTree:
         """The parameters of every seed, with a leading seed axis."""
@@ -93,17 +114,28 @@ class Program:
         return gather_values(self.mesh, value) if self.mesh.is_multi_process else np.array([float(value)])
 
 
+@jax.jit
+def copied(tree: PyTree) -> PyTree:
+    """A copy in memory of its own, that ``advance`` does not reuse."""
+    return jax.tree.map(jnp.copy, tree)
+
+
 def fingerprint(program: Any, arrays: PyTree) -> str:
     """A hash of a traced program (``jax.jit(f).trace(...)``) and of arrays: what decides the numbers of a run.
 
     Every constant of the program counts, a learning rate for instance.
     """
-    digest = hashlib.sha256(same_in_every_process(str(program.jaxpr)).encode())
-    for array in [*program.jaxpr.consts, *jax.tree.leaves(arrays)]:
+    return digest((program.jaxpr.consts, arrays), same_in_every_process(str(program.jaxpr)))
+
+
+def digest(arrays: PyTree, text: str = "") -> str:
+    """A hash of arrays and text."""
+    hashed = hashlib.sha256(text.encode())
+    for array in jax.tree.leaves(arrays):
         is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
         values = np.asarray(jax.random.key_data(array) if is_key else array)
-        digest.update(f"{values.shape}{values.dtype}".encode() + values.tobytes())
-    return digest.hexdigest()
+        hashed.update(f"{values.shape}{values.dtype}".encode() + values.tobytes())
+    return hashed.hexdigest()
 
 
 def same_in_every_process(printed: str) -> str:

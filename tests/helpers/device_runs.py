@@ -7,6 +7,7 @@ processes with two devices each. The results go to the file OUTPUT.
 import faulthandler
 import json
 import sys
+import warnings
 from pathlib import Path
 
 import jax
@@ -23,6 +24,7 @@ RATES = dmlmc.Rates(1.8, 1.0, 1.0)
 PLAN = dmlmc.plan(
     RATES, 1, samples=[13, 3], allocation="paper"
 )  # not divisible by 2, 4 or 8, and fewer than devices at level 1
+OTHER = dmlmc.plan(RATES, 2, samples=[13, 5, 3], periods=[1, 4, 2], allocation="paper")  # level 2 is new
 STEPS, SEEDS = 9, 8
 
 
@@ -46,6 +48,29 @@ def trained(estimator, steps=STEPS, params=None, seeds=SEEDS, **options):
     keys = jr.split(jr.key(0), seeds)
     found, record = dmlmc.train(estimator, optax.sgd(0.1), params, steps, keys, **{**settings, **options})
     return numbers(found) + record.loss.dropna().tolist()
+
+
+def changed_plan(mesh):
+    """Numbers of a run that goes on with another plan, and that the leading process stops at step 8."""
+    seen = []
+    trained(ESTIMATORS["delayed MLMC"](LOSS), 5, mesh=mesh, callback=seen.append)
+    held = numbers(seen[-1].estimator_state)
+    second = dmlmc.delayed_mlmc(LOSS, OTHER, mesh=mesh)
+    answers = {"callback": lambda info: jax.process_index() == 0 and info.step >= 8, "mesh": mesh}
+    return held + trained(second, params=seen[-1], metrics=lambda params: {"first": params[0]}, **answers)
+
+
+def one_of_eight_diverges(mesh):
+    """Where the seeds diverged, or -1, and the losses of the others."""
+    far = jnp.ones((SEEDS, 3)).at[6].set(jnp.finfo(float).max)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        _, record = dmlmc.train(
+            ESTIMATORS["delayed MLMC"](LOSS), optax.sgd(0.1), far, STEPS, jr.split(jr.key(0), SEEDS), mesh=mesh,
+            params_per_seed=True, validation=lambda params: LOSS.mean(params, 1), evaluate_every=4, progress=False,
+        )  # fmt: skip
+    assert len(told) == int(jax.process_index() == 0), told
+    return record.diverged_at.fillna(-1).tolist() + record[record.seed != 6].loss.tolist()
 
 
 def looped(estimator, params):
@@ -85,6 +110,8 @@ def eight():
     loss, params = neural_loss(jnp.float64), neural_params(jnp.float64)
     for name in ("none", "4 samples, 2 seeds"):
         found[name]["delayed MLMC, loop"] = looped(ESTIMATORS["delayed MLMC"](LOSS, mesh=meshes[name]), jnp.ones(3))
+        found[name]["changed plan"] = changed_plan(meshes[name])
+        found[name]["diverged"] = one_of_eight_diverges(meshes[name])
         neural = dmlmc.naive(loss, 1, 5, mesh=meshes[name])
         found[name]["neural SDE"] = trained(neural, 3, params, 2, validation=None, evaluate_every=3)
     try:
@@ -105,10 +132,12 @@ def two(output):
     resumed, directory = make(LOSS, mesh=both), output.parent / "shared"
     trained(resumed, 5, directory=directory)
     found["2 samples, 2 seeds"] = {"delayed MLMC": trained(resumed, directory=directory)}
+    found["2 samples, 2 seeds"]["changed plan"] = changed_plan(both)
+    found["2 samples, 2 seeds"]["diverged"] = one_of_eight_diverges(both)
     naive = ESTIMATORS["naive"](LOSS)
     far = jnp.ones((SEEDS, 3)).at[6].set(jnp.finfo(float).max)
     try:
-        trained(naive, params=far, params_per_seed=True, validation=None, mesh=both)
+        trained(naive, params=far, params_per_seed=True, validation=None, mesh=both, on_divergence="raise")
     except dmlmc.DivergenceError as error:
         found["error"] = str(error)
     # Without a mesh the processes are independent.

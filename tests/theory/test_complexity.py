@@ -4,11 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dmlmc
-from dmlmc.schedule import METHODS
+from dmlmc.schedule import METHODS, STREAMING
 from dmlmc.theory import complexity
 from dmlmc.theory.complexity import (
     GUARANTEES,
     SHARPER,
+    TABLE_1,
     guarantee,
     guaranteed_step_size,
     span_needed,
@@ -16,6 +17,7 @@ from dmlmc.theory.complexity import (
     trade_map,
 )
 from dmlmc.theory.staleness import sharper_bound
+from dmlmc.theory.streaming import streaming_bound
 from dmlmc.theory.theorem import Problem, bound
 
 
@@ -24,7 +26,7 @@ def problem(max_level=6, d=1.0):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.sampled_from(GUARANTEES), st.integers(0, 8), st.floats(0.5, 2.0), st.floats(1e-4, 10.0))
+@given(st.sampled_from(TABLE_1), st.integers(0, 8), st.floats(0.5, 2.0), st.floats(1e-4, 10.0))
 def test_steps_needed_is_the_smallest_number_that_suffices(name, max_level, d, target):
     here = problem(max_level, d)
     steps, after = steps_needed(here, name, 10**9, target), guarantee(here, name, 10**9)
@@ -49,7 +51,7 @@ def test_steps_needed_matches_a_linear_search():
 
 
 def test_the_error_for_a_small_batch_names_a_size_that_works():
-    for name in GUARANTEES:
+    for name in TABLE_1:
         with pytest.raises(ValueError, match=r"noise in the bound, .* at N = 100") as caught:
             steps_needed(problem(), name, 100, 1e-3)
         enough = float(str(caught.value).split("N above ")[1].split()[0])
@@ -75,13 +77,33 @@ def test_table_1_in_numbers_has_the_bounds_and_the_counted_costs():
     here, samples, steps = problem(4), 1000, 160
     table = complexity.table_1(here, samples, steps)
     plan = here.plan(samples)
-    assert table.index.tolist() == complexity.table_1_symbols().index.tolist() == list(GUARANTEES)
-    for name in GUARANTEES:
+    assert table.index.tolist() == complexity.table_1_symbols().index.tolist() == list(TABLE_1)
+    for name in TABLE_1:
         assert table.bound[name] == pytest.approx(guarantee(here, name, samples)(steps).total)
         assert table.bound[name] == table.start[name] + table.noise[name]
     assert table.work["delayed MLMC"] == table.work[SHARPER] == pytest.approx(plan.cumulative_work(steps)[-1])
     assert table.work["MLMC"] == pytest.approx(plan.without_delay().cumulative_work(steps)[-1])
+    # Over a whole cycle streaming has the work of delayed MLMC, whose periods are the same at c = d.
+    assert table.work[STREAMING] == table.work[SHARPER] and table.span[STREAMING] == steps
     assert table.work["naive"] == samples * 16 * steps and table.span["naive"] == 16 * steps
+
+
+def test_streaming_moves_what_delay_pays_in_span_to_the_number_of_steps():
+    """Both grow with sum 2^((c - d) l): at c - d = 0.5 by 2^4 from l_max = 8 to 16."""
+    tops = {level: Problem(1.0, 1.0, dmlmc.Rates(2.3, 1.5, 1.0), level, 1.0) for level in (8, 16)}
+    steps = [1 / guaranteed_step_size(here, STREAMING, 1e9, 1) for here in tops.values()]
+    spans = [complexity.span_per_step(here, "delayed MLMC") for here in tops.values()]
+    assert steps[1] / steps[0] == pytest.approx(2**4, rel=0.1) and spans[1] / spans[0] == pytest.approx(2**4, rel=0.1)
+    few = [complexity.work_per_step(here, STREAMING, 1) for here in tops.values()]  # a path or two a level, and no more
+    assert few[1] - few[0] < 4 * 8
+
+
+def test_the_step_size_of_streaming_is_the_one_of_its_bound():
+    here = problem(3)
+    size, found = guaranteed_step_size(here, STREAMING, 100, 50), guarantee(here, STREAMING, 100)(50)
+    assert found == streaming_bound(here, 100, 50, size) and found.start == pytest.approx(2 / (size * 50))
+    with pytest.raises(ValueError, match="step_size must be at most"):
+        streaming_bound(here, 100, 50, 1.01 * size)
 
 
 def test_exact_exponents_are_found():

@@ -117,7 +117,7 @@ def test_runs_work_without_locks(tmp_path, monkeypatch):
         ({"params": 2 * jnp.ones(3)}, "key or start"),
         ({"params": jnp.ones(3, jnp.bfloat16)}, "loss, plan, optimiser or learning rate"),
         ({"evaluate_every": 4}, "evaluate_every"),
-        ({"validation": lambda params: QUADRATIC.mean(params, 1)}, "validation"),
+        ({"validation": lambda params: QUADRATIC.mean(params, 1)}, "validation or metrics"),
         ({"estimator": dmlmc.mlmc(QUADRATIC, PLAN)}, "method"),
     ],
 )
@@ -131,7 +131,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path, change, what)
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
     run(steps=6, directory=tmp_path)
-    monkeypatch.setattr("dmlmc.training.checkpoint.version", lambda name: "0.0.1")
+    monkeypatch.setattr("dmlmc.training.store.version", lambda name: "0.0.1")
     with pytest.raises(dmlmc.CheckpointError, match=r"its dmlmc version differs \('.+' there, '0.0.1' here\)"):
         run(steps=6, directory=tmp_path)
 

@@ -29,7 +29,7 @@ def test_a_run_is_a_plain_loop_over_estimate_and_update(x64):
 
 def test_the_record_is_tidy_and_its_costs_are_the_plan_s():
     params, record = run()
-    assert record.columns.tolist() == ["method", "seed", "step", "work", "span", "seconds", "loss"]
+    assert record.columns.tolist() == ["method", "seed", "step", "work", "span", "seconds", "loss", "diverged_at"]
     assert record.groupby("seed").step.apply(list).tolist() == [[0, 5, 10, 15, 20, 23]] * 4
     assert set(record.method) == {"delayed MLMC"}
     np.testing.assert_allclose(record.work, PLAN.cumulative_work(23)[record.step])
@@ -78,16 +78,23 @@ def test_a_diverging_run_names_method_seed_and_step():
     # Seed 2 starts so far out that its first gradient overflows; the others are well.
     starts = jnp.ones((4, 3)).at[2].set(jnp.finfo(jnp.float32).max)
     with pytest.raises(dmlmc.DivergenceError, match="delayed MLMC, seed 2: the gradient is not finite at step 0"):
-        run(params=starts, params_per_seed=True, validation=None)
+        run(params=starts, params_per_seed=True, validation=None, on_divergence="raise")
     estimator = dmlmc.naive(QUADRATIC, 0, 1)
     # x -> (1 - 1e10) x overflows float32 (3e38) in its fourth step, so the gradient of step 4 is the first to show it.
     with pytest.raises(dmlmc.DivergenceError, match="naive, seed 0: the gradient is not finite at step 4"):
-        run(estimator=estimator, optimiser=optax.sgd(1e10), validation=None, chunk_steps=23, evaluate_every=23)
+        run(
+            estimator=estimator,
+            optimiser=optax.sgd(1e10),
+            validation=None,
+            chunk_steps=23,
+            evaluate_every=23,
+            on_divergence="raise",
+        )
 
 
 def test_a_validation_loss_that_is_not_finite_stops_the_run():
     with pytest.raises(dmlmc.DivergenceError, match="delayed MLMC, seed 0: the loss is nan at step 0"):
-        run(validation=lambda params: jnp.log(-jnp.sum(params)))
+        run(validation=lambda params: jnp.log(-jnp.sum(params)), on_divergence="raise")
 
 
 def test_equinox_modules_train_and_keep_what_is_not_trained():

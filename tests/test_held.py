@@ -1,0 +1,99 @@
+"""Gradients that a new plan takes over from an old one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dmlmc
+from dmlmc.held import Held
+from tests.helpers.runs import QUADRATIC, RATES
+
+POINT = jnp.array([1.0, 2.0, 3.0])
+
+
+def delayed(periods, samples=(8, 4, 2, 2)):
+    plan = dmlmc.plan(RATES, len(periods) - 1, samples=samples[: len(periods)], periods=periods, allocation="paper")
+    return dmlmc.delayed_mlmc(QUADRATIC, plan)
+
+
+def after_steps(estimator, steps, params=POINT, key=None):
+    state = estimator.init(params)
+    for step in range(steps):
+        _, state = estimator.estimate(params, state, step, jax.random.key(0) if key is None else key)
+    return state
+
+
+def test_levels_held_by_both_plans_keep_their_gradients_bit_for_bit():
+    state = after_steps(delayed([1, 2, 4, 1]), 3)
+    adopted = delayed([1, 1, 8, 4]).adopt(state, POINT)
+    assert list(adopted.gradients) == list(adopted.computed) == [2, 3]
+    np.testing.assert_array_equal(adopted.gradients[2], state.gradients[2])
+    assert bool(adopted.computed[2]) and not bool(adopted.computed[3])
+    same = delayed([1, 2, 4, 1]).adopt(state, POINT)
+    for one, other in zip(jax.tree.leaves(same), jax.tree.leaves(state), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_level_that_was_never_computed_stays_so():
+    adopted = delayed([1, 4, 2]).adopt(delayed([1, 2, 4]).init(POINT), POINT)
+    assert not any(adopted.computed.values())
+
+
+def test_after_a_change_of_plan_every_level_is_held_or_new(x64):
+    """At step 5 nothing is due: level 2 is held from step 4, level 3 is computed now, 0 and 1 always are."""
+    key, first, second = jax.random.key(3), delayed([1, 2, 4, 1]), delayed([1, 1, 8, 4])
+    state = after_steps(first, 5, key=key)
+    grads, after = second.estimate(POINT, second.adopt(state, POINT), 5, key)
+    fresh, everything = second.estimate(POINT, second.init(POINT), 5, key)
+    np.testing.assert_allclose(grads, fresh - everything.gradients[2] + state.gradients[2], rtol=1e-12)
+    np.testing.assert_array_equal(after.gradients[3], everything.gradients[3])
+    np.testing.assert_array_equal(after.gradients[2], state.gradients[2])
+
+
+def test_the_mean_after_a_change_of_plan_is_the_gradient(x64):
+    """Over many seeds, the change in a batch: the mean is that of MLMC, within four standard errors."""
+    first, second, keys = delayed([1, 2, 4, 1]), delayed([1, 1, 8, 4]), jax.random.split(jax.random.key(1), 4000)
+
+    def changed(state, step, key):
+        _, state = first.estimate(POINT, state, step, key)
+        return second.estimate(POINT, second.adopt(state, POINT), step + 1, key)[0]
+
+    states = jax.vmap(lambda key: first.init(POINT))(keys)
+    found = np.asarray(jax.jit(jax.vmap(changed, in_axes=(0, None, 0)))(states, 4, keys))
+    exact = jax.grad(lambda params: QUADRATIC.mean(params, 3))(POINT)
+    errors = np.abs(found.mean(axis=0) - exact) / (found.std(axis=0) / np.sqrt(len(found)))
+    assert np.all(errors < 4) and np.all(found.std(axis=0) < 3)
+    without_level_2 = exact - jax.grad(lambda p: QUADRATIC.mean(p, 2) - QUADRATIC.mean(p, 1))(POINT)
+    misses = np.abs(found.mean(axis=0) - without_level_2) / (found.std(axis=0) / np.sqrt(len(found)))
+    assert np.max(misses) > 8  # the test can tell: a level left out shows
+
+
+def test_a_batch_of_seeds_adopts_seed_by_seed():
+    first, second, keys = delayed([1, 2, 4, 1]), delayed([1, 1, 8, 4]), jax.random.split(jax.random.key(1), 3)
+    params = jnp.stack([POINT, 2 * POINT, -POINT])
+    states = jax.vmap(lambda p, key: first.estimate(p, first.init(p), 0, key)[1])(params, keys)
+    batch = jax.vmap(second.adopt)(states, params)
+    for seed in range(3):
+        alone = second.adopt(jax.tree.map(lambda leaf, seed=seed: leaf[seed], states), params[seed])
+        for one, other in zip(jax.tree.leaves(batch), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_array_equal(one[seed], other)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [(), None, jnp.ones(3), Held({1: jnp.ones(2)}, {1: jnp.array(True)}), Held({1: POINT}, {1: jnp.ones(2, bool)})],
+    ids=["of MLMC", "none", "an array", "of other params", "of a batch"],
+)
+def test_a_state_that_does_not_fit_is_replaced(state):
+    estimator = delayed([1, 2])
+    adopted = estimator.adopt(state, POINT)
+    for one, other in zip(jax.tree.leaves(adopted), jax.tree.leaves(estimator.init(POINT)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert dmlmc.mlmc(QUADRATIC, dmlmc.plan(RATES, 1, samples=[2, 2])).adopt(adopted, POINT) == ()
+
+
+def test_a_state_of_one_s_own_is_kept_if_it_fits():
+    own = dmlmc.GradientEstimator(lambda params: jnp.zeros(2), lambda params, state, step, key: (params, state))
+    np.testing.assert_array_equal(own.adopt(jnp.ones(2), POINT), jnp.ones(2))
+    np.testing.assert_array_equal(own.adopt(jnp.ones(3), POINT), jnp.zeros(2))

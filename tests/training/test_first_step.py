@@ -1,0 +1,111 @@
+"""A checkpoint that another version of jax wrote is read if the first step gives the numbers that it has."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import dmlmc
+from dmlmc.training import checkpoint
+from dmlmc.training.first_step import differing
+from dmlmc.training.program import PRINTED
+from tests.helpers.runs import PLAN, QUADRATIC, RATES, assert_same_run, run
+
+
+def written_by_another_jax(directory, change=lambda entries: None):
+    """Edit the checkpoint: another version of jax, which prints programs differently."""
+    file = directory / checkpoint.FILE_NAME
+    with np.load(file) as stored:
+        entries = {name: stored[name] for name in stored.files}
+    identity, names = json.loads(str(entries["identity"]))
+    identity |= {checkpoint.JAX: "0.0.1", **dict.fromkeys(PRINTED, "printed differently")}
+    entries["identity"] = np.array(json.dumps([identity, names]))
+    change(entries)
+    np.savez(file, **entries)
+
+
+def test_the_same_run_goes_on_with_another_version(tmp_path):
+    metrics = {"metrics": lambda params: {"first": params[0]}}
+    run(steps=10, directory=tmp_path, **metrics)
+    written_by_another_jax(tmp_path)
+    assert_same_run(run(directory=tmp_path, **metrics), run(**metrics))
+    identity, _ = json.loads(str(np.load(tmp_path / checkpoint.FILE_NAME)["identity"]))
+    assert identity[checkpoint.JAX] == jax.__version__  # and from now on it is this one's
+
+
+def test_numbers_that_differ_by_rounding_are_the_same_run(tmp_path):
+    def round_off(entries):
+        entries["first_parameters_0"] = np.nextafter(entries["first_parameters_0"], 2, dtype=np.float32)
+        entries["first_loss_0"] = entries["first_loss_0"] * (1 + 1e-6)
+
+    expected = run(steps=10, directory=tmp_path)
+    written_by_another_jax(tmp_path, round_off)
+    assert_same_run(run(steps=10, directory=tmp_path), expected)
+
+
+PERIODS = dmlmc.plan(RATES, 2, samples=[8, 4, 2], periods=[1, 2, 8], allocation="paper")
+SAMPLES = dmlmc.plan(RATES, 2, samples=[8, 4, 3], allocation="paper")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"optimiser": optax.adam(0.101)}, "after the first step parameters and loss differ by more than rounding"),
+        ({"optimiser": optax.sgd(0.1)}, "key or start differs"),  # the state of Adam is part of the start
+        ({"validation": lambda params: QUADRATIC.mean(params, 1)}, "after the first step loss differ"),
+        ({"key": jax.random.split(jax.random.key(1), 4)}, "key or start differs"),
+        ({"params": 2 * jnp.ones(3)}, "key or start differs"),
+        ({"estimator": dmlmc.mlmc(QUADRATIC, PLAN)}, "method differs"),
+        ({"estimator": dmlmc.delayed_mlmc(QUADRATIC, PERIODS)}, "work or span of a step differs"),
+        ({"estimator": dmlmc.delayed_mlmc(QUADRATIC, SAMPLES)}, "work or span of a step differs"),
+        ({"evaluate_every": 4}, "evaluate_every differs"),
+        ({"metrics": lambda params: {"first": params[0]}}, "metrics differs"),
+    ],
+)
+def test_another_run_is_refused_and_kept(tmp_path, change, what):
+    run(steps=10, directory=tmp_path)
+    written_by_another_jax(tmp_path)
+    before = (tmp_path / checkpoint.FILE_NAME).read_bytes()
+    with pytest.raises(dmlmc.CheckpointError, match=what):
+        run(steps=10, directory=tmp_path, **change)
+    assert (tmp_path / checkpoint.FILE_NAME).read_bytes() == before
+
+
+def test_a_checkpoint_without_these_numbers_is_refused(tmp_path):
+    def drop(entries):
+        identity, names = json.loads(str(entries["identity"]))
+        del entries["first_loss_0"]
+        names.remove("first_loss_0")
+        entries["identity"] = np.array(json.dumps([identity, names]))
+
+    run(steps=10, directory=tmp_path)
+    written_by_another_jax(tmp_path, drop)
+    with pytest.raises(dmlmc.CheckpointError, match="parameters and loss and metrics differ"):
+        run(steps=10, directory=tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float32, np.float64])
+def test_the_tolerance_is_that_of_the_dtype(dtype):
+    start, epsilon = np.ones((2, 50), dtype), float(jnp.finfo(dtype).eps)
+
+    def after(relative):
+        return {
+            "start": [start],
+            "parameters": [(1 + 0.5 * (1 + relative) * np.ones((2, 50))).astype(dtype)],
+            "loss": [np.full(2, 3.0)],
+            "metrics": [],
+        }
+
+    assert differing(after(0.5 * np.sqrt(epsilon)), after(0.0)) == []
+    wrong = after(4 * np.sqrt(epsilon) + 16 * epsilon)
+    assert differing(wrong, after(0.0)) == ["parameters"]
+
+
+def test_numbers_that_are_not_finite_must_be_so_in_both():
+    one = {"start": [np.ones(2)], "parameters": [np.array([0.9, np.nan])], "loss": [np.array([np.nan])], "metrics": []}
+    assert differing(one, one) == []
+    assert differing({**one, "parameters": [np.full(2, 0.9)]}, one) == ["parameters"]
+    assert differing({**one, "loss": [np.ones(1)]}, one) == ["loss"]
