@@ -17,6 +17,7 @@ Estimate its gradient
     delayed_mlmc        delayed MLMC: fine levels are refreshed rarely and reused in between
     mlmc                multilevel Monte Carlo
     naive               independent paths at one level
+    streaming_mlmc      streaming MLMC: every level a chunk at a time, so that a step is as short as level 0
     randomised_mlmc     levels left out by chance: no staleness, more noise
     GradientEstimator   what these return: init, estimate, work, span
 
@@ -52,6 +53,7 @@ from dmlmc.randomised import randomised_mlmc
 from dmlmc.rates import Rates
 from dmlmc.schedule import Plan
 from dmlmc.sde import SDELoss
+from dmlmc.streaming.estimator import streaming_mlmc
 from dmlmc.training.checkpoint import CheckpointError
 from dmlmc.training.divergence import DivergenceError
 from dmlmc.training.evaluation import Evaluation
@@ -86,6 +88,7 @@ __all__ = [
     "optimal_allocation",
     "plan",
     "randomised_mlmc",
+    "streaming_mlmc",
     "sweep",
     "train",
 ]

@@ -153,7 +153,10 @@ def _step(loss: SDELoss, params: PyTree, batches: list[_Batch]) -> list[PyTree]:
     after = jax.vmap(step)(*together)
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
     return [
-        jax.tree.map(lambda leaf, i=i, shape=shape: leaf[ends[i] - np.prod(shape) : ends[i]].reshape(*shape, *leaf.shape[1:]), after)
+        jax.tree.map(
+            lambda leaf, i=i, shape=shape: leaf[ends[i] - np.prod(shape) : ends[i]].reshape(*shape, *leaf.shape[1:]),
+            after,
+        )
         for i, shape in enumerate(shapes)
     ]
 

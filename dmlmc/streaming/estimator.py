@@ -27,8 +27,44 @@ PATHS_AT_ONCE = 512  # on a CPU: with many more, the activations of a network le
 
 
 def streaming_mlmc(loss: SDELoss, plan: Plan, *, stride: int = 1, mesh: Mesh | None = None) -> GradientEstimator:
-    """Streaming MLMC. TODO docstring"""
-    instance("streaming_mlmc: loss", loss, SDELoss)
+    """Streaming MLMC: a step is as short as level 0, whatever the number of levels.
+
+    A path of level l is ``2^l`` times as long as one of level 0. Here no step waits for it. A cohort of coupled pairs of
+    level l starts every ``2^l`` steps. At every step it advances by one chunk, as long as a level-0 path: ``2^l`` steps
+    forward, then ``2^l`` steps back, through its own derivative. The gradient is used piece by piece as it comes back,
+    each piece weighted by ``2^l``. Over a period the pieces of a cohort add up to its gradient. All pairs of all levels
+    take their chunk in one batch, with the parameters of the step: the program has no branches and no copies of the
+    parameters. Level 0 is computed whole at every step.
+
+    The price is staleness: a piece of level l looks back up to ``2^(l+1)`` steps. It is small where d is near 1 or
+    above. Where a learning rate is near its limit, use a larger ``stride``, clip gradients, or use a smaller rate.
+
+    - ``loss``: a ``dmlmc.SDELoss``, with any of its options. On a CPU its ``samples_at_once`` defaults to what keeps
+      512 paths in a batch, because larger batches leave the cache.
+    - ``plan``: from ``dmlmc.plan``. Its samples per step are kept: a cohort of level l has ``2^l`` times as many as MLMC
+      of the same noise computes at a step, or N_l for the paper's allocation.
+    - ``stride``: how many level-0 lengths to advance at every step, a power of two up to ``2^l_max``. The span of a step
+      is ``stride``, the staleness is divided by it, and the levels up to ``log2(stride)`` are computed whole at every
+      step. With ``2^l_max`` this is MLMC.
+    - ``mesh``: devices that share the samples. Each keeps its own pairs.
+
+    The state has all states of the paths in flight on the coarse grid of their pair: ``coarsest_steps / 2`` times
+    ``sum 2^l N_l`` pairs of states, and no gradients. It is valid at any step. Level l joins when its first cohort has
+    come forward, after ``2^l`` steps; before, the gradient is that of the levels below.
+
+    >>> import dmlmc
+    >>> loss = dmlmc.SDELoss(
+    ...     drift=lambda t, y, params: -params * y, diffusion=lambda t, y, params: 0.3 * jnp.ones((1, 1)),
+    ...     terminal=lambda y, params: (y[0] - 0.5) ** 2, y0=jnp.ones(1), noise_dim=1, t1=1.0, coarsest_steps=4,
+    ... )
+    >>> plan = dmlmc.plan(dmlmc.Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=8)
+    >>> estimator = streaming_mlmc(loss, plan)
+    >>> params = jnp.array(1.0)
+    >>> grads, state = estimator.estimate(params, estimator.init(params), 0, jr.key(0))
+    >>> grads.shape, estimator.method, estimator.span(0), dmlmc.mlmc(loss, plan).span(0)
+    ((), 'streaming MLMC', 1.0, 64.0)
+    """
+    instance("streaming_mlmc: loss", loss, SDELoss, ", whose paths can be cut into chunks")
     instance("streaming_mlmc: plan", plan, Plan, ", made by dmlmc.plan(...)")
     stride = integer("streaming_mlmc: stride", stride, minimum=1, maximum=2**plan.max_level)
     if stride & (stride - 1):
@@ -191,7 +227,9 @@ class Stream:
             jax.tree.map(lambda leaf, part=part: leaf[part], every)
             for part in (slice(pairs), slice(pairs, 2 * pairs), slice(2 * pairs, None))
         )
-        first, second = (jax.tree.map(lambda leaf, part=part: leaf[part], context) for part in (slice(pairs), slice(pairs, None)))
+        first, second = (
+            jax.tree.map(lambda leaf, part=part: leaf[part], context) for part in (slice(pairs), slice(pairs, None))
+        )
         return onward._replace(context=first), homeward._replace(context=second), singles._replace(context=context0)
 
     def passing(self, rows: Rows, chunk: Array) -> Array:
@@ -199,6 +237,7 @@ class Stream:
         ends = chunk[:, None] * self.iterations + np.arange(1, self.iterations + 1)
         wanted = observed_steps(self.loss) * 2 ** (rows.level[:, None] - 1)
         return jnp.asarray(ends[:, :, None] == wanted[:, None, :], self.loss.dtype)
+
 
 def _device() -> Int[Array, ""] | int:
     return 0 if devices_sharing() is None else jax.lax.axis_index(SAMPLES)
