@@ -151,14 +151,13 @@ def _step(loss: SDELoss, params: PyTree, batches: list[_Batch]) -> list[PyTree]:
         return loss.simulator(params, context, loss.dtype).step(paths, t0, t1, increment)
 
     after = jax.vmap(step)(*together)
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-    return [
-        jax.tree.map(
-            lambda leaf, i=i, shape=shape: leaf[ends[i] - np.prod(shape) : ends[i]].reshape(*shape, *leaf.shape[1:]),
-            after,
-        )
-        for i, shape in enumerate(shapes)
-    ]
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    parts = zip(np.cumsum(sizes), sizes, shapes, strict=True)
+    return [_part(after, slice(end - size, end), shape) for end, size, shape in parts]
+
+
+def _part(paths: PyTree, which: slice, shape: tuple[int, ...]) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[which].reshape(*shape, *leaf.shape[1:]), paths)
 
 
 def _per_path(leaf: Array, shape: tuple[int, ...], known: int = 1) -> Array:

@@ -1,4 +1,4 @@
-"""The pieces of all levels' gradients that one step uses: forward one chunk, back one chunk, and the loss in between."""
+"""The pieces of gradients that one step uses: every pair one chunk forward, one chunk back, and its loss in between."""
 
 from functools import partial
 from typing import Any, NamedTuple
