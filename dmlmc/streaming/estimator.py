@@ -1,6 +1,7 @@
 """Streaming MLMC: every level is simulated a chunk at a time, so that a step is as short as the coarsest level's."""
 
 from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -78,7 +79,8 @@ def streaming_mlmc(loss: SDELoss, plan: Plan, *, stride: int = 1, mesh: Mesh | N
     stream = Stream(loss, streamed, stride)
     span = max(cost / period for cost, period in zip(streamed.costs, streamed.periods, strict=True))
     costs = constant(streamed.mean_work()), constant(span)
-    spec = Streams(WHOLE, *[PartitionSpec(SAMPLES)] * (len(Streams._fields) - 1))  # every device keeps its own pairs
+    own: list[Any] = [PartitionSpec(SAMPLES)] * (len(Streams._fields) - 1)  # every device keeps its own pairs
+    spec = Streams(WHOLE, *own)
     estimate = traced_step(eqx.filter_jit(stream.estimate))
     return on_mesh(mesh, GradientEstimator(stream.init, estimate, STREAMING, *costs, state_spec=spec))
 
@@ -166,9 +168,9 @@ class Stream:
         self, rows: Rows, groups: int, state: Streams, step: Array, begun: Array, key: Key[Array, ""]
     ) -> tuple[Flight, Level0 | None]:
         """What every pair does at a step, and the samples of level 0: those of MLMC at this step."""
-        chunk, cohort = (step - begun) % rows.period, (step - begun) // rows.period
+        chunk, cohort = (step - begun) % jnp.asarray(rows.period), (step - begun) // jnp.asarray(rows.period)
         dtype = self.loss.dtype
-        index, back = jnp.asarray(_device() * rows.share + rows.place), rows.period - 1 - chunk
+        index, back = jnp.asarray(_device() * rows.share + rows.place), jnp.asarray(rows.period) - 1 - chunk
         counts = (cohort >= 1) & (index < rows.samples)  # false before the first cohort has arrived at its end
         weights = jnp.where(counts, 1 / rows.samples, 0.0)[:, None] * self.signs
         samples = self.plan.samples[0]

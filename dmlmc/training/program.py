@@ -46,7 +46,8 @@ class Program:
         self.mesh, self.leads, self.first = mesh, leads(mesh), start.step
         by_seed = PartitionSpec(SEEDS) if SEEDS in mesh.axis_names else WHOLE
         self.keys, trainable = place((keys, trainable), NamedSharding(mesh, by_seed))
-        of_run = Run(by_seed, by_seed, _by_seed(estimator.state_spec, mesh), by_seed)
+        spec: Any = by_seed
+        of_run = Run(spec, spec, _by_seed(estimator.state_spec, mesh), spec)
 
         def compiled(function, *in_specs, out_specs=by_seed, **options):
             # Seeds do not communicate: shard_map gives every device its own. Devices that share samples carry the

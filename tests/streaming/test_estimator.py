@@ -17,6 +17,7 @@ from dmlmc.streaming.pieces import observed_steps
 
 RATES = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
 KEY = jr.key(3)
+QUADRATIC = dmlmc.QuadraticLoss(dimension=1, L=1.0, M=1.0, rates=RATES)
 PARAMS = {"pull": 0.7, "noise": 0.4, "start": 0.2, "price": 0.3}
 
 
@@ -130,8 +131,10 @@ def test_over_a_period_the_pieces_add_up_to_the_coupled_gradients(x64, max_level
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_pieces_add_up_with_every_option_of_the_loss(x64, name):
     if name == "copies" or name == "all":
+
         def terminal(y, params, *shift):  # two copies of a path, seen at two times
             return jnp.sum(jnp.sin(y[0]) * y[1]) * params["price"] + sum(shift) * y[0, 0, 0]
+
         loss = small_loss(terminal=terminal, **OPTIONS[name])
     else:
         loss = small_loss(**OPTIONS[name])
@@ -265,7 +268,9 @@ def test_memory_does_not_grow_with_steps():
 
     @jax.jit
     def thousand(state, first):
-        return jax.lax.fori_loop(first, first + 1000, lambda t, state: estimator.estimate(start, state, t, KEY)[1], state)
+        return jax.lax.fori_loop(
+            first, first + 1000, lambda t, state: estimator.estimate(start, state, t, KEY)[1], state
+        )
 
     live = []
     for first in range(0, 10_000, 1000):
@@ -278,12 +283,12 @@ def test_memory_does_not_grow_with_steps():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda plan: dmlmc.streaming_mlmc(dmlmc.QuadraticLoss(1, 1.0, 1.0, RATES), plan), TypeError, "loss must be a dmlmc.SDELoss"),
+        (lambda plan: dmlmc.streaming_mlmc(QUADRATIC, plan), TypeError, "loss must be a dmlmc.SDELoss"),
         (lambda plan: dmlmc.streaming_mlmc(small_loss(), 3), TypeError, "plan must be a dmlmc.Plan"),
         (lambda plan: dmlmc.streaming_mlmc(small_loss(), plan, stride=3), ValueError, "power of two, got 3"),
         (lambda plan: dmlmc.streaming_mlmc(small_loss(), plan, stride=8), ValueError, "between 1 and 4, got 8"),
         (lambda plan: dmlmc.streaming_mlmc(small_loss(), plan, stride=1.5), TypeError, "stride must be an integer"),
-        (lambda plan: dmlmc.streaming_mlmc(small_loss(coarsest_steps=5), plan), ValueError, "coarsest_steps=5 and stride=1"),
+        (lambda plan: dmlmc.streaming_mlmc(small_loss(coarsest_steps=5), plan), ValueError, "coarsest_steps=5 and str"),
     ],
 )  # fmt: skip
 def test_bad_input_is_named(own_errors, make, error, message):
