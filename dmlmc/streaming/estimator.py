@@ -22,8 +22,6 @@ from dmlmc.streaming.pieces import Flight, Level0, Streams, observed_steps, piec
 from dmlmc.streaming.rows import Rows
 from dmlmc.streaming.slices import of_any_seed, put, take
 
-PATHS_AT_ONCE = 512  # on a CPU: with many more, the activations of a network leave its cache
-
 
 def streaming_mlmc(loss: SDELoss, plan: Plan, *, stride: int = 1, mesh: Mesh | None = None) -> GradientEstimator:
     """Streaming MLMC: a step is as short as level 0, whatever the number of levels.
@@ -38,8 +36,9 @@ def streaming_mlmc(loss: SDELoss, plan: Plan, *, stride: int = 1, mesh: Mesh | N
     The price is staleness: a piece of level l looks back up to ``2^(l+1)`` steps. It is small where d is near 1 or
     above. Where a learning rate is near its limit, use a larger ``stride``, clip gradients, or use a smaller rate.
 
-    - ``loss``: a ``dmlmc.SDELoss``, with any of its options. On a CPU its ``samples_at_once`` defaults to what keeps
-      512 paths in a batch, because larger batches leave the cache.
+    - ``loss``: a ``dmlmc.SDELoss``, with any of its options. Its ``samples_at_once`` is how many pairs take their chunk
+      together, by default all. On a CPU with many pairs, some 200 are faster: the activations of a network stay in its
+      cache.
     - ``plan``: from ``dmlmc.plan``. Its samples per step are kept: a cohort of level l has ``2^l`` times as many as
       MLMC of the same noise computes at a step, or N_l for the paper's allocation.
     - ``stride``: how many level-0 lengths to advance at every step, a power of two up to ``2^l_max``. The span of a
@@ -158,8 +157,6 @@ class Stream:
     def rows(self) -> tuple[Rows, int]:
         """The pairs of one device, and the number of groups in which they are computed one after the other."""
         devices, at_once = devices_sharing() or 1, self.loss.at_once
-        if at_once is None and jax.default_backend() == "cpu":
-            at_once = max(1, PATHS_AT_ONCE // (len(self.signs) * self.loss.copies))
         pairs = sum(-(-samples // devices) for _, samples, _ in self.levels)
         groups = 1 if at_once is None else -(-pairs // at_once)
         return Rows.of(self.levels, devices, groups), groups
