@@ -67,18 +67,17 @@ def initial_trader(key: Key[Array, ""], model: Heston | None = None, *, swap: bo
     return Trader(HedgeNetwork(model or Heston(), 2 if swap else 1, key), jnp.zeros(()))
 
 
-def market_drift(model: Heston, y: Float[Array, "_"]) -> Float[Array, "3"]:
+def market_drift(model: Heston, y: Float[Array, "3"]) -> Float[Array, "3"]:
     """The drift of (S, v, swap). Only v has one. It is linear, so the simulated v has the right mean on every grid."""
     return jnp.array([0.0, 1.0, 0.0], y.dtype) * model.reversion * (model.long_variance - y[1])
 
 
-def market_diffusion(model: Heston, t: Any, y: Float[Array, "_"]) -> Float[Array, "3 2"]:
+def market_diffusion(model: Heston, t: Any, y: Float[Array, "3"]) -> Float[Array, "3 2"]:
     """The diffusion of (S, v, swap). It takes v at ``LEAST`` where a coarse step leads below."""
-    volatility = jnp.sqrt(jnp.maximum(y[1], LEAST))
-    rest = (1 - model.correlation**2) ** 0.5
-    of_stock = volatility * y[0] * jnp.array([1.0, 0.0], y.dtype)
-    of_variance = volatility * model.noise * jnp.array([model.correlation, rest], y.dtype)
-    return jnp.stack([of_stock, of_variance, swap_slope(model, t).astype(y.dtype) * of_variance])
+    volatility, rho = jnp.sqrt(jnp.maximum(y[1], LEAST)), model.correlation
+    of_variance = [rho, (1 - rho**2) ** 0.5]
+    sizes = jnp.stack([y[0], jnp.full_like(y[0], model.noise), model.noise * swap_slope(model, t).astype(y.dtype)])
+    return (volatility * sizes)[:, None] * jnp.array([[1.0, 0.0], of_variance, of_variance], y.dtype)
 
 
 def start(model: Heston) -> Float[Array, "3"]:
@@ -116,8 +115,9 @@ def heston_loss(
       With ``tail=0.1`` it is the expected shortfall (CVaR) of the worst tenth in the form of Rockafellar and Uryasev,
       ``cash + max(payoff - profit - cash, 0) / tail``. Its minimum over the cash is the mean of the largest tenth of
       ``payoff - profit``.
-    - Trading is continuous by default: the profit is part of the state. With ``cost``, trades are at the dates of the
-      coarsest grid only, and a trade costs that share of its value. ``cost=0.0`` is free trading at these dates.
+    - Trading is continuous by default: the state is (S, v, profit). With ``cost``, trades are at the dates of the
+      coarsest grid only, and a trade costs that share of its value. ``cost=0.0`` is free trading at these dates. The
+      state is then (S, v, swap).
     - ``smoothing``: the width over which all kinks are rounded, in units of the stock.
     - ``antithetic``, ``solver``, ``coarsest_steps``: as for ``SDELoss``.
 
@@ -147,15 +147,12 @@ def heston_loss(
 
     def diffusion(t, y, trader):
         of_market, holdings = market_diffusion(model, t, y), trader.hedge(t, y[0], y[1])
-        return jnp.concatenate([of_market, holdings[None] @ of_market[TRADED[: holdings.size]]])
+        return jnp.stack([of_market[0], of_market[1], holdings @ of_market[TRADED[: holdings.size]]])
 
-    return SDELoss(
-        lambda t, y, trader: jnp.append(market_drift(model, y), 0.0),
-        diffusion,
-        AtTheEnd(objective),
-        jnp.append(start(model), 0.0),
-        **grid,
-    )
+    def drift(t, y, trader):
+        return market_drift(model, y)
+
+    return SDELoss(drift, diffusion, AtTheEnd(objective), start(model).at[2].set(0.0), **grid)
 
 
 class AtTheEnd(eqx.Module):
@@ -163,8 +160,8 @@ class AtTheEnd(eqx.Module):
 
     objective: Objective
 
-    def __call__(self, y: Float[Array, "4"], trader: Trader) -> Float[Array, ""]:
-        return self.objective(y[0], y[3], trader)
+    def __call__(self, y: Float[Array, "3"], trader: Trader) -> Float[Array, ""]:
+        return self.objective(y[0], y[2], trader)
 
 
 class AtDates(eqx.Module):
