@@ -89,7 +89,7 @@ def best_rates(record: pd.DataFrame, target: float, cost: str) -> dict[str, floa
 
 
 def ratios_table(record: pd.DataFrame, found: Mapping[str, Any]) -> pd.DataFrame:
-    """``ratios`` as a table: for each cost the best rate, MLMC's cost over that of the method, and the pairs of seeds."""
+    """``ratios`` as a table: for each cost the best rate, MLMC's cost over the method's, and the pairs of seeds."""
     table: dict[str, dict[str, Any]] = {method: {} for method in record.method.unique()}
     for cost in COSTS:
         best = best_rates(record, found["loss"], cost)

@@ -23,8 +23,8 @@ class Heston:
 
     ``reversion`` is kappa, ``long_variance`` theta, ``noise`` xi, ``correlation`` that of W1 and W2. The defaults are a
     year at a volatility of 20%, with a skew as in equity markets. They have ``feller`` = 4/3: at 1 or more v never
-    reaches 0, and the simulated v hardly ever. (With kappa = 1 and xi = 2, as in Buehler et al. 2019, it is 0.02: v spends
-    most of its time near 0, where no scheme for the SDE has a good strong order.)
+    reaches 0, and the simulated v hardly ever. (With kappa = 1 and xi = 2, as in Buehler et al. 2019, it is 0.02: v
+    spends most of its time near 0, where no scheme for the SDE has a good strong order.)
 
     >>> round(Heston().feller, 3)
     1.333
