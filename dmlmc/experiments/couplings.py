@@ -8,7 +8,7 @@ import pandas as pd
 from dmlmc.allocation import optimal_allocation, plan
 from dmlmc.calibration.checklist import CheckList
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
-from dmlmc.experiments.tuned import COSTS, common_target, least_costs, ratios_to_mlmc
+from dmlmc.experiments.tuned import COSTS, RUN, best_losses, common_target, least_costs, ratios_to_mlmc
 from dmlmc.losses import MultilevelLoss
 from dmlmc.schedule import DELAYED, MLMC, Plan, pair_costs
 
@@ -84,8 +84,10 @@ def ratios(record: pd.DataFrame) -> dict[str, Any]:
 
 
 def best_rates(record: pd.DataFrame, target: float, cost: str) -> dict[str, float]:
-    """By method: the learning rate at which it reaches a loss for good with the least cost."""
-    return least_costs(record, target, cost).attrs["learning_rate"]
+    """By method: the learning rate at which it reaches a loss for good with the least cost, or else ends best."""
+    last = record.groupby(RUN, sort=False).loss.last().reset_index()
+    ends_best = best_losses(last).learning_rate.to_dict()
+    return ends_best | least_costs(record, target, cost).attrs["learning_rate"]
 
 
 def ratios_table(record: pd.DataFrame, found: Mapping[str, Any]) -> pd.DataFrame:
@@ -95,7 +97,7 @@ def ratios_table(record: pd.DataFrame, found: Mapping[str, Any]) -> pd.DataFrame
         best = best_rates(record, found["loss"], cost)
         for method, row in table.items():
             one = found[cost].get(method)
-            row[f"best rate, {cost}"] = "none" if one is None else f"{best[method]:g}"
+            row[f"best rate, {cost}"] = f"{best[method]:g}"
             shown = "not reached" if one is None else "{mean:.2g} [{low:.2g}, {high:.2g}]".format(**one)
             row[f"MLMC's {cost} / its {cost}"] = shown
             row[f"pairs, {cost}"] = 0 if one is None else one["pairs"]

@@ -100,7 +100,7 @@ PAPER: dict[str, dict[str, Any]] = {
     "08_stochastic_volatility": {
         "profile": "paper",
         "rates_level": 4,
-        "budget": 24_000,
+        "budget": 20_000,
         "coarse_steps": 200,
         "max_level": 3,
         "level0_samples": 16,

@@ -7,6 +7,7 @@ import pandas as pd
 from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 from scipy import stats
 
 from dmlmc.calibration.checklist import CheckList
@@ -30,7 +31,7 @@ def variances(panels_of_reports: Mapping[str, Mapping[str, CheckList]]) -> Figur
             axis.errorbar(table.level, table.variance / table.variance[0], errors, label=label, **look)
         axis.set(yscale="log", xlabel="level", title=title)
         axis.set_xticks(table.level)
-        axis.legend(frameon=True, fontsize="small")
+        axis.legend(frameon=True, fontsize="small", loc="lower left")
     axes[0].set_ylabel("variance over that of level 0")
     return finished(figure)
 
@@ -38,8 +39,7 @@ def variances(panels_of_reports: Mapping[str, Mapping[str, CheckList]]) -> Figur
 def training(record: pd.DataFrame, best: Mapping[str, Mapping[str, float]], target: float) -> Figure:
     """Loss against work and against span, every method at its best rate for that cost: median and quartiles.
 
-    ``best`` maps a cost and a method to a learning rate. A method that does not reach the ``target`` has none, and is
-    left out.
+    ``best`` maps a cost and a method to a learning rate, ``target`` is the loss to reach.
     """
     figure, axes = panels(len(best), (5.0 * len(best), 3.9), sharey=True)
     for axis, (cost, rates) in zip(axes, best.items(), strict=True):
@@ -60,7 +60,7 @@ def training(record: pd.DataFrame, best: Mapping[str, Mapping[str, float]], targ
 def cost_ratios(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figure:
     """MLMC's cost over that of each method to reach a loss for good, a panel per cost, with 95% intervals."""
     figure, axes = panels(len(found), (5.0 * len(found), 3.0), sharey=True)
-    names = [name for name in next(iter(found.values())) if name != MLMC]
+    names = [name for name in _COLOURS if name != MLMC and any(name in methods for methods in found.values())]
     for axis, (cost, methods) in zip(axes, found.items(), strict=True):
         for place, name in enumerate(names):
             if name not in methods:
@@ -70,8 +70,10 @@ def cost_ratios(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figur
             axis.errorbar(mean, place, xerr=bars, fmt=MARKERS.get(name, "o"), color=_COLOURS[name], capsize=3)
         axis.axvline(1.0, color="0.5", linewidth=1)
         axis.set(xscale="log", xlabel=f"{cost} of plain MLMC / {cost} of the method")
-        axis.xaxis.set_major_formatter("{x:g}")
-        axis.xaxis.set_minor_formatter("{x:g}")
+        least, most = axis.get_xlim()
+        ticks = [tick for tick in (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10) if least <= tick <= most]
+        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axis.xaxis.set_minor_locator(NullLocator())
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
     return finished(figure)
