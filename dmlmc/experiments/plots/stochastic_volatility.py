@@ -114,6 +114,6 @@ def _densities(axis: Axes, results: Mapping[str, Float[Array, " _"]]) -> None:
     for place, (name, values) in enumerate(arrays.items()):
         density = stats.gaussian_kde(values)(grid)
         tallest = max(tallest, float(density.max()))
-        look = {"color": "0.6" if place == 0 else PALETTE[place - 1], "linestyle": ("-", "--", "-", "-.", ":")[place]}
-        axis.plot(grid, density, label=f"{name}: deviation {np.std(values):.3f}", **look)
+        colour, style = "0.6" if place == 0 else PALETTE[place - 1], ("-", "--", "-", "-.", ":")[place]
+        axis.plot(grid, density, style, color=colour, label=f"{name}: deviation {np.std(values):.3f}")
     axis.set(xlim=(grid[0], grid[-1]), ylim=(0, 1.45 * tallest))
