@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dmlmc.allocation import optimal_allocation, plan
@@ -67,11 +68,13 @@ def methods(
 
 
 def rates_table(reports: Mapping[str, CheckList]) -> pd.DataFrame:
-    """By coupling: b and d with intervals, and whether MLMC is worth it and delay possible."""
+    """By coupling: b and d with intervals, b from each level to the next, whether MLMC is worth it, delay possible."""
     rows = {}
     for name, report in reports.items():
         answers = [line.partition("?")[2].partition(";")[0].strip() for line in report.verdict()[:2]]
-        row = {"b": str(report.fitted.b), "d": str(report.fitted.d)}
+        falls = -np.diff(np.log2(report.table.variance.to_numpy()[1:]))
+        row = {"b": str(report.fitted.b), "level to level": ", ".join(f"{fall:.1f}" for fall in falls)}
+        row["d"] = str(report.fitted.d)
         rows[name] = row | {"MLMC worth it?": answers[0], "delay possible?": answers[1]}
     return pd.DataFrame(rows).T
 

@@ -55,6 +55,7 @@ def test_methods_have_their_plans_and_names(reports):
 def test_tables(reports):
     rates = couplings.rates_table({"slow": reports[0], "fast": reports[1]})
     assert rates["delay possible?"].tolist() == ["yes", "yes"] and rates.b["fast"] == str(reports[1].fitted.b)
+    assert float(rates["level to level"]["fast"]) == pytest.approx(2.2, abs=0.2)  # from level 1 to 2, the only pair
     rows = []
     for method, slowness in (("MLMC", 4.0), ("MLMC, antithetic", 2.0), ("naive", 1e9)):
         for rate, factor in ((0.1, 1.0), (0.2, 3.0)):

@@ -22,7 +22,7 @@ _STYLES = {**STYLES, MLMC: "--", DELAYED: "--", MLMC_ANTITHETIC: "-", DELAYED_AN
 
 def variances(panels_of_reports: Mapping[str, Mapping[str, CheckList]]) -> Figure:
     """The variance of the coupled gradients over that of level 0, by level and coupling; a panel per point."""
-    figure, axes = panels(len(panels_of_reports), (4.8 * len(panels_of_reports), 3.9), sharey=True)
+    figure, axes = panels(len(panels_of_reports), (4.8 * len(panels_of_reports), 4.6), sharey=True)
     for axis, (title, reports) in zip(axes, panels_of_reports.items(), strict=True):
         for place, (name, report) in enumerate(reports.items()):
             table, look = report.table, {"color": PALETTE[place], "marker": "osD^v"[place], "capsize": 2}
@@ -31,7 +31,7 @@ def variances(panels_of_reports: Mapping[str, Mapping[str, CheckList]]) -> Figur
             axis.errorbar(table.level, table.variance / table.variance[0], errors, label=label, **look)
         axis.set(yscale="log", xlabel="level", title=title)
         axis.set_xticks(table.level)
-        axis.legend(frameon=True, fontsize="small", loc="lower left")
+        axis.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16))
     axes[0].set_ylabel("variance over that of level 0")
     return finished(figure)
 
@@ -60,7 +60,7 @@ def training(record: pd.DataFrame, best: Mapping[str, Mapping[str, float]], targ
 def cost_ratios(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figure:
     """MLMC's cost over that of each method to reach a loss for good, a panel per cost, with 95% intervals."""
     figure, axes = panels(len(found), (5.0 * len(found), 3.0), sharey=True)
-    names = [name for name in _COLOURS if name != MLMC and any(name in methods for methods in found.values())]
+    names = [name for name in next(iter(found.values())) if name != MLMC]
     for axis, (cost, methods) in zip(axes, found.items(), strict=True):
         for place, name in enumerate(names):
             if name not in methods:
@@ -71,7 +71,11 @@ def cost_ratios(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figur
         axis.axvline(1.0, color="0.5", linewidth=1)
         axis.set(xscale="log", xlabel=f"{cost} of plain MLMC / {cost} of the method")
         least, most = axis.get_xlim()
-        ticks = [tick for tick in (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10) if least <= tick <= most]
+        ticks = [
+            tick
+            for tick in (0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 5, 7, 10)
+            if least <= tick <= most
+        ]
         axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axis.xaxis.set_minor_locator(NullLocator())
     axes[0].set_yticks(range(len(names)), names)
