@@ -1,5 +1,7 @@
 """Plain and antithetic couplings compared: plans of equal noise, gains in work, tables."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import pandas as pd
@@ -40,6 +42,13 @@ def test_the_gain_in_work_is_that_of_large_plans_and_depends_on_the_rates(report
     naive_work = 4 * plan.naive_samples(naive_variance=1.0)
     assert gains.antithetic[2] == pytest.approx(naive_work / plan.mean_work(), rel=1e-3)
     assert gains.antithetic[8] / gains.antithetic[2] > 2 * gains.plain[8] / gains.plain[2]
+
+
+def test_the_excess_of_the_plain_variance_has_its_own_rate(reports):
+    slow = reports[0].table.assign(variance=[1.0, 0.5 + 0.25, 0.125 + 0.125])
+    fast = reports[1].table.assign(variance=[1.0, 0.5, 0.125])  # falls by 4, the excess by 2
+    plain, antithetic = (dataclasses.replace(reports[0], table=table) for table in (slow, fast))
+    assert couplings.excess_rate(plain, antithetic) == pytest.approx(1.0)
 
 
 def test_methods_have_their_plans_and_names(reports):
