@@ -148,7 +148,7 @@ def least_costs(record: pd.DataFrame, target: float, cost: str) -> pd.DataFrame:
     """The cost to reach a loss for good, by method (columns) and seed, each method at the rate of the least median.
 
     Rates at which fewer than three quarters of the seeds reach the loss do not count. A method without such a rate is
-    left out. NaN for a seed that does not reach it.
+    left out. NaN for a seed that does not reach it. The rates are in ``attrs["learning_rate"]``.
     """
     best: dict[Any, pd.Series] = {}
     for (method, rate), runs in record.groupby(["method", "learning_rate"], sort=False):
@@ -156,7 +156,9 @@ def least_costs(record: pd.DataFrame, target: float, cost: str) -> pd.DataFrame:
         middle = needed.fillna(np.inf).median()
         if needed.notna().mean() >= MOST and (method not in best or middle < best[method].fillna(np.inf).median()):
             best[method] = needed.rename(rate)
-    return pd.DataFrame(best)
+    table = pd.DataFrame(best)
+    table.attrs["learning_rate"] = {method: float(needed.name) for method, needed in best.items()}
+    return table
 
 
 def ratios_to_mlmc(record: pd.DataFrame, target: float, cost: str) -> dict[str, dict[str, float]]:
