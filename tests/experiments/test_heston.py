@@ -95,7 +95,7 @@ def test_v_alone_has_strong_order_one_and_the_stock_only_in_antithetic_pairs():
     @eqx.filter_jit
     def pairs(level):
         def of_one(noise):
-            simulator = world._simulator(None, None, noise.dtype)
+            simulator = world.simulator(None, None, noise.dtype)
             return [last for last, _ in coupled_paths(simulator, world._grid(noise), noise, antithetic=True)]
 
         return jax.vmap(of_one)(world.batch(jax.random.split(jax.random.key(0), 4000), level))
