@@ -78,3 +78,21 @@ def keeps(counted: float) -> Callable[[Interval], Verdict]:
         return Verdict(None, "kept in part") if found.low > 1 else Verdict(False, "given back")
 
     return verdict
+
+
+def at_most(value: float) -> Callable[[Interval], Verdict]:
+    """A verdict on a ratio that should not be larger than a value: the whole interval counts.
+
+    >>> [at_most(1.1)(Interval(*found)).text for found in ((0.9, 0.8, 1.0), (1.0, 0.8, 1.2), (1.2, 1.0, 1.4))]
+    ['yes', 'at most 1.1, interval reaches past it', 'no']
+    """
+
+    def verdict(found: Interval) -> Verdict:
+        if not found.estimate <= value:
+            return Verdict(False, "no")
+        if found.high <= value:
+            return Verdict(True, "yes")
+        reach = "unknown" if math.isnan(found.high) else "reaches past it"
+        return Verdict(None, f"at most {value:g}, interval {reach}")
+
+    return verdict
