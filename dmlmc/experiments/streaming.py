@@ -150,6 +150,17 @@ def late_loss_ratio(record: pd.DataFrame, over: str = STREAMING, under: str = ML
     return Interval(*np.exp(mean_interval(np.log(one / other))).tolist())
 
 
+def lost_runs(record: pd.DataFrame) -> pd.DataFrame:
+    """The share of runs that learned nothing, by method (rows) and learning rate (columns).
+
+    Those whose late loss is above half of the loss before training, diverged ones included.
+    """
+    first = record.groupby(RUN, sort=False).loss.first().reset_index()
+    lost = late_losses(record).merge(first, on=RUN, suffixes=("", "_first"))
+    lost = lost.assign(lost=~(lost.loss <= lost.loss_first / 2))
+    return lost.pivot_table(index="method", columns="learning_rate", values="lost", sort=False)
+
+
 def at_best_rates(record: pd.DataFrame) -> pd.DataFrame:
     """The runs of every method at the rate at which its late loss is least."""
     best = best_losses(late_losses(record)).learning_rate

@@ -33,16 +33,19 @@ def raster(step: int = 11, stride: int = 1, max_level: int = 4) -> Figure:
     steps = 3 * 2**max_level
     where = whereabouts(max_level, steps, stride)
     figure = Figure(figsize=(10, 5.8))
-    above, below = figure.add_axes((0.09, 0.37, 0.89, 0.56)), figure.add_axes((0.09, 0.09, 0.89, 0.17))
-    for way, rows in where.groupby("way"):
-        begins = zip(rows.step, rows.level + 0.84 * rows.begin, strict=True)
-        ends = zip(rows.step + 1, rows.level + 0.84 * rows.end, strict=True)
+    above, below = figure.add_axes((0.09, 0.42, 0.89, 0.51)), figure.add_axes((0.09, 0.09, 0.89, 0.17))
+    whole = abs(where.end - where.begin) == 1  # forward in the first half of a step, back in the second
+    where["first"] = where.step + 0.5 * (whole & (where.way == BACK))
+    where["last"] = where.step + 1 - 0.5 * (whole & (where.way == FORWARD))
+    for way, rows in where.groupby("way", sort=False):
+        begins = zip(rows["first"], rows.level + 0.84 * rows.begin, strict=True)
+        ends = zip(rows["last"], rows.level + 0.84 * rows.end, strict=True)
         label = "forward" if way == FORWARD else "back: a piece of the gradient at every step"
         lines = list(zip(begins, ends, strict=True))
         above.add_collection(LineCollection(lines, colors=[WAYS[str(way)]], linewidths=1.4, label=label))
     now = where[where.step == min(step, steps - 1)]
     middles = now.level + 0.84 * (now.begin + now.end) / 2
-    above.scatter(now.step + 0.5, middles, c=now.way.map(WAYS), s=28, zorder=3)
+    above.scatter((now["first"] + now["last"]) / 2, middles, c=now.way.map(WAYS), s=28, zorder=3)
     for axis in (above, below):
         axis.axvspan(min(step, steps - 1), min(step, steps - 1) + 1, color="0.9", zorder=0)
         axis.set(xlim=(0, steps))
@@ -51,7 +54,7 @@ def raster(step: int = 11, stride: int = 1, max_level: int = 4) -> Figure:
     above.set_yticks(np.arange(max_level + 1) + 0.42, [f"level {level}" for level in range(max_level + 1)])
     above.tick_params(length=0)
     above.set_title("Where on its path is whom? Each band is a path, from its start (bottom) to its end", loc="left")
-    above.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=2)
+    above.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.05), ncols=2)
     _spans(below, max_level, stride, np.arange(steps))
     return figure
 
@@ -67,7 +70,7 @@ def _spans(axis: Axes, max_level: int, stride: int, steps: np.ndarray) -> None:
     axis.set_yscale("log", base=2)
     axis.set(ylim=(0.7, 2.0**max_level * 1.4), xlabel="SGD step", ylabel="span")
     axis.yaxis.set_major_formatter("{x:g}")
-    axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 0.98), ncols=3)
+    axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 0.95), ncols=3)
 
 
 def raster_explorer() -> Any:
