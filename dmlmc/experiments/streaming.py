@@ -20,7 +20,6 @@ from dmlmc.calibration.interval import Interval, mean_interval
 from dmlmc.estimators import GradientEstimator, mlmc, naive
 from dmlmc.experiments.comparison import in_json
 from dmlmc.experiments.tuned import RUN, best_losses, common_target, least_costs, ratios_to_mlmc
-from dmlmc.losses import MultilevelLoss
 from dmlmc.schedule import MLMC, STREAMING, Plan
 from dmlmc.sde import SDELoss
 from dmlmc.streaming.estimator import streaming_mlmc
@@ -63,20 +62,16 @@ class Frozen(NamedTuple):
     level0: Float[np.ndarray, "periods numbers"]
 
 
-def frozen_gradients(
-    loss: SDELoss, fast: MultilevelLoss, plan: Plan, params: PyTree, key: Key[Array, ""], periods: int
-) -> Frozen:
+def frozen_gradients(loss: SDELoss, plan: Plan, params: PyTree, key: Key[Array, ""], periods: int) -> Frozen:
     """The gradients that SGD of rate zero would use, averaged over each period of the finest level.
 
     Periods are independent: one cohort of the finest level comes back in each, and whole cohorts of the other levels.
-    The first one is left out, because no cohort of the finest level is on its way back yet. ``fast`` is the same loss,
-    for MLMC.
+    The first one is left out, because no cohort of the finest level is on its way back yet.
     """
-    period = 2**plan.max_level
-    estimators = (streaming_mlmc(loss, plan), mlmc(fast, plan), naive(fast, 0, plan.samples[0]))
-    keys = jr.split(key, len(estimators))
+    estimators = (streaming_mlmc(loss, plan), mlmc(loss, plan), naive(loss, 0, plan.samples[0]))
     found = (
-        block_means(one, params, own, periods + 1, period) for one, own in zip(estimators, keys, strict=True)
+        block_means(estimator, params, own, periods + 1, 2**plan.max_level)
+        for estimator, own in zip(estimators, jr.split(key, len(estimators)), strict=True)
     )
     return Frozen(*(np.asarray(means, float)[1:] for means in found))
 

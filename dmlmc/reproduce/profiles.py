@@ -78,7 +78,7 @@ PAPER: dict[str, dict[str, Any]] = {
     },
     "05_streaming": {
         "profile": "paper",
-        "frozen_level": 4,
+        "frozen_level": 3,
         "frozen_periods": 200,
         "max_level": 6,
         "level0_samples": 16,
@@ -95,6 +95,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "neural_seeds": 8,
         "neural_sgd_rates": [0.05, 0.1, 0.2, 0.4],
         "neural_adam_rates": [0.0025, 0.005, 0.01, 0.02],
+        "strides": [2, 4],
         "levels": [2, 4, 6, 8, 10, 12],
         "rival_levels": {"naive": [2, 6, 10], "MLMC": [2, 6, 10], "delayed MLMC": [2, 6]},
         "batches": [16, 64, 512],
