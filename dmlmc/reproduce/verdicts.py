@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from dmlmc.calibration.interval import Interval
+from dmlmc.calibration.interval import Interval, Range
 
 MARGIN = 0.2  # of the exponents, around what the paper reads off or claims
 
@@ -78,6 +78,15 @@ def keeps(counted: float) -> Callable[[Interval], Verdict]:
         return Verdict(None, "kept in part") if found.low > 1 else Verdict(False, "given back")
 
     return verdict
+
+
+def at_least(value: float) -> Callable[[Range], Verdict]:
+    """A verdict on a median that should not be smaller than a value.
+
+    >>> at_least(25)(Range(26.0, 20.0, 30.0))
+    Verdict(reproduced=True, text='yes')
+    """
+    return yes_if(lambda found: found.median >= value)
 
 
 def at_most(value: float) -> Callable[[Interval], Verdict]:
