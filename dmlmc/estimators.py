@@ -40,6 +40,8 @@ class GradientEstimator(NamedTuple):
     - ``work(step)`` and ``span(step)``: its cost at a step or an array of steps, in level-0 units. NaN is recorded
       for an estimator without them.
     - ``mesh``: the devices that share the samples of every estimate, or None.
+    - ``state_spec``: how they share the state, a ``jax.sharding.PartitionSpec`` or a PyTree of them. By default every
+      device has all of it.
 
     Both functions can be compiled, batched over seeds with ``jax.vmap`` (leave ``step`` unbatched, or every
     level is computed at every step) and put in a ``lax.scan``. In a ``jax.shard_map`` of your own with an axis
@@ -64,6 +66,7 @@ class GradientEstimator(NamedTuple):
     work: Callable[[Any], Any] = constant(math.nan)
     span: Callable[[Any], Any] = constant(math.nan)
     mesh: Mesh | None = None
+    state_spec: PyTree = WHOLE
 
     def checked(self, params: PyTree, state: PyTree, step: Any, key: Key[Array, ""]) -> tuple[PyTree, PyTree]:
         """What ``estimate`` returns, or an error if the gradient or the state has the wrong form."""
@@ -214,19 +217,24 @@ def on_mesh(mesh: Mesh | None, estimator: GradientEstimator) -> GradientEstimato
     mesh = check_mesh(estimator.method, mesh)
     if SAMPLES not in mesh.axis_names:
         return estimator._replace(mesh=mesh)
+    spec = estimator.state_spec
 
-    @eqx.filter_jit
-    def estimate(params, state, step, key):
-        if devices_sharing() is not None:  # inside dmlmc.train, which is already on the mesh
-            return estimator.estimate(params, state, step, key)
-        arrays, static = eqx.partition(params, eqx.is_array)
-        on_device = jax.shard_map(
-            lambda arrays, *rest: estimator.estimate(eqx.combine(arrays, static), *rest),
-            mesh=mesh, in_specs=WHOLE, out_specs=WHOLE, check_vma=False,
-        )  # fmt: skip
-        return on_device(arrays, state, step, key)
+    def shared(function, in_specs, out_specs):
+        def of_all_devices(params, *rest):
+            if devices_sharing() is not None:  # inside dmlmc.train, which is already on the mesh
+                return function(params, *rest)
+            arrays, static = eqx.partition(params, eqx.is_array)
+            on_device = jax.shard_map(
+                lambda arrays, *rest: function(eqx.combine(arrays, static), *rest),
+                mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False,
+            )  # fmt: skip
+            return on_device(arrays, *rest)
 
-    return estimator._replace(estimate=traced_step(estimate), mesh=mesh)
+        return eqx.filter_jit(of_all_devices)
+
+    init = shared(estimator.init, (WHOLE,), spec)
+    estimate = shared(estimator.estimate, (WHOLE, spec, WHOLE, WHOLE), (WHOLE, spec))
+    return estimator._replace(init=init, estimate=traced_step(estimate), mesh=mesh)
 
 
 def traced_step(estimate):

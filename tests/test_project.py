@@ -87,7 +87,7 @@ def test_code_is_clean(command):
 PACKAGE = ROOT / "dmlmc"
 MODULES = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in sorted(PACKAGE.rglob("*.py"))}
 # A folder imports only from itself and earlier ones. The files beside __init__.py are "method".
-FOLDERS = ("_internal", "method", "training", "calibration", "experiments", "reproduce")
+FOLDERS = ("_internal", "method", "streaming", "training", "calibration", "experiments", "reproduce")
 NO_JAX = ("dmlmc.rates", "dmlmc.schedule", "dmlmc.allocation")  # theory may import these from the method
 
 

@@ -63,12 +63,18 @@ def initial_params(key: Key[Array, ""], market: Market | None = None) -> Hedging
     return HedgingParams(network, jnp.array(expected_payoff(market or Market()), float))
 
 
-def hedging_loss(market: Market | None = None, coarsest_steps: int = 10, *, printed_drift: bool = False) -> SDELoss:
+def hedging_loss(
+    market: Market | None = None,
+    coarsest_steps: int = 10,
+    *,
+    printed_drift: bool = False,
+    samples_at_once: int | None = None,
+) -> SDELoss:
     """The loss as a general ``SDELoss``: Milstein steps for the state (S, V).
 
     The ten coarsest steps are those of the code of the paper's author; the paper does not say. ``printed_drift=True``
     uses the SDE as printed in the paper, ``dS = mu dt + sigma S dW``. The paper's experiment, like the default, has the
-    drift of geometric Brownian motion.
+    drift of geometric Brownian motion. ``samples_at_once`` is that of ``dmlmc.SDELoss``.
 
     >>> loss = hedging_loss()
     >>> noise = loss.sample(jax.random.key(0), level=1)
@@ -91,7 +97,9 @@ def hedging_loss(market: Market | None = None, coarsest_steps: int = 10, *, prin
         return _shortfall(market, y[0], y[1], params)
 
     start = jnp.array([market.spot, 0.0], float)
-    return SDELoss(drift, diffusion, terminal, start, market.maturity, coarsest_steps, noise_dim=1)
+    return SDELoss(
+        drift, diffusion, terminal, start, market.maturity, coarsest_steps, 1, samples_at_once=samples_at_once
+    )
 
 
 class FastHedgingLoss(MultilevelLoss):

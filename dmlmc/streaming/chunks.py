@@ -44,7 +44,8 @@ def forward(
     """The paths at the end of a chunk, those before every iteration, and the single paths' states in its middle."""
 
     def body(paths, inputs):
-        after, middle = _iteration(loss, params, paths, *inputs, stretches)
+        number, noise = inputs
+        after, middle = _iteration(loss, params, paths, number, noise, stretches)
         return after, (paths, middle)
 
     end, (kept, middle) = jax.lax.scan(body, start, _inputs(stretches))
@@ -63,10 +64,10 @@ def backward(
 
     def body(carry, inputs):
         gradient, adjoint = carry
-        paths, entering, inputs = inputs
+        paths, entering, (number, noise) = inputs
 
         def iteration(arrays, paths):
-            return _iteration(loss, eqx.combine(arrays, static), paths, *inputs, stretches)
+            return _iteration(loss, eqx.combine(arrays, static), paths, number, noise, stretches)
 
         _, pull = jax.vjp(iteration, arrays, paths)
         after = Paths(_added(adjoint.pairs, entering.pairs), adjoint.singles)
@@ -89,8 +90,10 @@ def _added(adjoint: PyTree, entering: Array) -> PyTree:
 
 
 def _inputs(stretches: Stretches) -> tuple[Array, Any]:
-    increments = [None if stretch is None else jnp.moveaxis(stretch.increments, 0, 2) for stretch in stretches]
-    return jnp.arange(increments[0].shape[0], dtype=increments[0].dtype), increments
+    pairs, singles = stretches
+    increments = jnp.moveaxis(pairs.increments, 0, 2)
+    of_singles = None if singles is None else jnp.moveaxis(singles.increments, 0, 2)
+    return jnp.arange(increments.shape[0], dtype=increments.dtype), (increments, of_singles)
 
 
 def _iteration(
@@ -151,14 +154,13 @@ def _step(loss: SDELoss, params: PyTree, batches: list[_Batch]) -> list[PyTree]:
         return loss.simulator(params, context, loss.dtype).step(paths, t0, t1, increment)
 
     after = jax.vmap(step)(*together)
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-    return [
-        jax.tree.map(
-            lambda leaf, i=i, shape=shape: leaf[ends[i] - np.prod(shape) : ends[i]].reshape(*shape, *leaf.shape[1:]),
-            after,
-        )
-        for i, shape in enumerate(shapes)
-    ]
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    parts = zip(np.cumsum(sizes), sizes, shapes, strict=True)
+    return [_part(after, slice(end - size, end), shape) for end, size, shape in parts]
+
+
+def _part(paths: PyTree, which: slice, shape: tuple[int, ...]) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[which].reshape(*shape, *leaf.shape[1:]), paths)
 
 
 def _per_path(leaf: Array, shape: tuple[int, ...], known: int = 1) -> Array:

@@ -1,51 +1,49 @@
 """Streaming MLMC: every level is simulated a chunk at a time, so that a step is as short as the coarsest level's."""
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.custom_batching import custom_vmap
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Int, Key, PyTree
 
 from dmlmc._internal.array_checks import alike, parameters, random_key
 from dmlmc._internal.checks import instance, integer
-from dmlmc.devices import SAMPLES, devices_sharing
+from dmlmc.devices import SAMPLES, WHOLE, devices_sharing
 from dmlmc.estimators import GradientEstimator, _multilevel, constant, level_gradients, on_mesh, traced_step
 from dmlmc.schedule import HELD, STREAMING, Plan
 from dmlmc.sde import SDELoss
-from dmlmc.streaming.chunks import Stretch
+from dmlmc.streaming.noise import passing, stretches
 from dmlmc.streaming.pieces import Flight, Level0, Streams, observed_steps, pieces, start
 from dmlmc.streaming.rows import Rows
-
-_CONTEXTS = 2**31  # from here on numbers are those of contexts, below it of chunks
-PATHS_AT_ONCE = 512  # on a CPU: with many more, the activations of a network leave its cache
+from dmlmc.streaming.slices import of_any_seed, put, take
 
 
 def streaming_mlmc(loss: SDELoss, plan: Plan, *, stride: int = 1, mesh: Mesh | None = None) -> GradientEstimator:
     """Streaming MLMC: a step is as short as level 0, whatever the number of levels.
 
-    A path of level l is ``2^l`` times as long as one of level 0. Here no step waits for it. A cohort of coupled pairs of
-    level l starts every ``2^l`` steps. At every step it advances by one chunk, as long as a level-0 path: ``2^l`` steps
-    forward, then ``2^l`` steps back, through its own derivative. The gradient is used piece by piece as it comes back,
-    each piece weighted by ``2^l``. Over a period the pieces of a cohort add up to its gradient. All pairs of all levels
-    take their chunk in one batch, with the parameters of the step: the program has no branches and no copies of the
-    parameters. Level 0 is computed whole at every step.
+    A path of level l is ``2^l`` times as long as one of level 0. Here no step waits for it. A cohort of coupled pairs
+    of level l starts every ``2^l`` steps. At every step it advances by one chunk, as long as a level-0 path: ``2^l``
+    steps forward, then ``2^l`` steps back, through its own derivative. The gradient is used piece by piece as it comes
+    back, each piece weighted by ``2^l``. Over a period the pieces of a cohort add up to its gradient. All pairs of all
+    levels take their chunk in one batch, with the parameters of the step: the program has no branches and no copies of
+    the parameters. Level 0 is computed whole at every step.
 
     The price is staleness: a piece of level l looks back up to ``2^(l+1)`` steps. It is small where d is near 1 or
     above. Where a learning rate is near its limit, use a larger ``stride``, clip gradients, or use a smaller rate.
 
-    - ``loss``: a ``dmlmc.SDELoss``, with any of its options. On a CPU its ``samples_at_once`` defaults to what keeps
-      512 paths in a batch, because larger batches leave the cache.
-    - ``plan``: from ``dmlmc.plan``. Its samples per step are kept: a cohort of level l has ``2^l`` times as many as MLMC
-      of the same noise computes at a step, or N_l for the paper's allocation.
-    - ``stride``: how many level-0 lengths to advance at every step, a power of two up to ``2^l_max``. The span of a step
-      is ``stride``, the staleness is divided by it, and the levels up to ``log2(stride)`` are computed whole at every
-      step. With ``2^l_max`` this is MLMC.
+    - ``loss``: a ``dmlmc.SDELoss``, with any of its options. Its ``samples_at_once`` is how many pairs take their chunk
+      together, by default all. On a CPU with many pairs, some 200 are faster: the activations of a network stay in its
+      cache.
+    - ``plan``: from ``dmlmc.plan``. Its samples per step are kept: a cohort of level l has ``2^l`` times as many as
+      MLMC of the same noise computes at a step, or N_l for the paper's allocation.
+    - ``stride``: how many level-0 lengths to advance at every step, a power of two up to ``2^l_max``. The span of a
+      step is ``stride``, the staleness is divided by it, and the levels up to ``log2(stride)`` are computed whole at
+      every step. With ``2^l_max`` this is MLMC.
     - ``mesh``: devices that share the samples. Each keeps its own pairs.
 
     The state has all states of the paths in flight on the coarse grid of their pair: ``coarsest_steps / 2`` times
@@ -80,8 +78,10 @@ def streaming_mlmc(loss: SDELoss, plan: Plan, *, stride: int = 1, mesh: Mesh | N
     stream = Stream(loss, streamed, stride)
     span = max(cost / period for cost, period in zip(streamed.costs, streamed.periods, strict=True))
     costs = constant(streamed.mean_work()), constant(span)
+    own: list[Any] = [PartitionSpec(SAMPLES)] * (len(Streams._fields) - 1)  # every device keeps its own pairs
+    spec = Streams(WHOLE, *own)
     estimate = traced_step(eqx.filter_jit(stream.estimate))
-    return on_mesh(mesh, GradientEstimator(stream.init, estimate, STREAMING, *costs))
+    return on_mesh(mesh, GradientEstimator(stream.init, estimate, STREAMING, *costs, state_spec=spec))
 
 
 def streamed_plan(plan: Plan, stride: int) -> Plan:
@@ -90,18 +90,6 @@ def streamed_plan(plan: Plan, stride: int) -> Plan:
     divisors = plan.periods if plan.allocation == HELD else periods
     counts = zip(plan.samples, periods, divisors, strict=True)
     return replace(plan, samples=tuple(-(-n * p // divisor) for n, p, divisor in counts), periods=periods)
-
-
-@custom_vmap
-def of_any_seed(step: Int[Array, ""]) -> Int[Array, ""]:
-    """A step that is the same for all seeds of a batch: not batched, so that places in arrays stay slices."""
-    return step
-
-
-@of_any_seed.def_vmap
-def _(axis_size, in_batched, steps):
-    del axis_size, in_batched
-    return of_any_seed(jnp.max(steps, axis=0)), False
 
 
 class Stream:
@@ -153,9 +141,9 @@ class Stream:
         # Write first, then read what the next step needs: so XLA updates the array in place.
         kept = state.kept
         for block, first in rows.places(step - begun):
-            kept = jax.tree.map(lambda leaf, new, b=block, i=first: _put(0)(leaf, new[b], i), kept, after.kept)
+            kept = jax.tree.map(lambda leaf, new, b=block, i=first: put(0)(leaf, new[b], i), kept, after.kept)
         coming = [
-            jax.tree.map(lambda leaf, n=block.stop - block.start, i=first: _take(n, 0)(leaf, i), kept)
+            jax.tree.map(lambda leaf, n=block.stop - block.start, i=first: take(n, 0)(leaf, i), kept)
             for block, first in rows.places(step + 1 - begun)
         ]
         coming = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *coming)
@@ -169,8 +157,6 @@ class Stream:
     def rows(self) -> tuple[Rows, int]:
         """The pairs of one device, and the number of groups in which they are computed one after the other."""
         devices, at_once = devices_sharing() or 1, self.loss.at_once
-        if at_once is None and jax.default_backend() == "cpu":
-            at_once = max(1, PATHS_AT_ONCE // (len(self.signs) * self.loss.copies))
         pairs = sum(-(-samples // devices) for _, samples, _ in self.levels)
         groups = 1 if at_once is None else -(-pairs // at_once)
         return Rows.of(self.levels, devices, groups), groups
@@ -179,87 +165,31 @@ class Stream:
         self, rows: Rows, groups: int, state: Streams, step: Array, begun: Array, key: Key[Array, ""]
     ) -> tuple[Flight, Level0 | None]:
         """What every pair does at a step, and the samples of level 0: those of MLMC at this step."""
-        chunk, cohort = (step - begun) % rows.period, (step - begun) // rows.period
-        loss, dtype = self.loss, self.loss.dtype
-        index, back = _device() * rows.share + rows.place, rows.period - 1 - chunk
+        chunk, cohort = (step - begun) % jnp.asarray(rows.period), (step - begun) // jnp.asarray(rows.period)
+        dtype = self.loss.dtype
+        index, back = jnp.asarray(_device() * rows.share + rows.place), jnp.asarray(rows.period) - 1 - chunk
         counts = (cohort >= 1) & (index < rows.samples)  # false before the first cohort has arrived at its end
         weights = jnp.where(counts, 1 / rows.samples, 0.0)[:, None] * self.signs
         samples = self.plan.samples[0]
         share = groups * -(-samples // (groups * (devices_sharing() or 1))) if self.stride == 1 else 0
-        index0 = _device() * share + np.arange(share)
-        onward, homeward, singles = self.stretches(rows, index, index0, step - chunk, chunk, step, key)
+        index0 = _device() * share + jnp.arange(share)
+        onward, homeward, singles = stretches(
+            self.loss, rows, index, chunk, self.plan.samples, index0, step, key, self.iterations
+        )
+        passes, passes_back = (
+            passing(rows, one, self.iterations, observed_steps(self.loss), dtype) for one in (chunk, back)
+        )
         level0 = Level0(singles, jnp.where(index0 < samples, 1 / samples, 0.0).astype(dtype)) if share else None
         flight = Flight(
             chunk == 0, back == 0, jnp.asarray(rows.period, dtype), weights.astype(dtype), onward, homeward,
-            self.passing(rows, chunk), self.passing(rows, back), state,
+            passes, passes_back, state,
         )  # fmt: skip
         return flight, level0
-
-    def stretches(
-        self, rows: Rows, index: Array, index0: Array, began: Array, chunk: Array, step: Array, key: Key[Array, ""]
-    ) -> tuple[Stretch, Stretch, Stretch]:
-        """What the pairs go through forward and back, and level 0, with all of their noise, drawn in a few calls.
-
-        The noise of a chunk depends on the step at which its cohort began, the level, the pair and the chunk, so the way
-        back draws what the way forward drew.
-        """
-        loss, pairs = self.loss, len(rows.level)
-        chunks = jnp.concatenate([chunk, rows.period - 1 - chunk])
-        begans = jnp.concatenate([began, began - rows.period])
-        twice = np.tile(np.arange(pairs), 2)
-        numbers = rows.number(index)[twice] + chunks
-        keys = _folded(key, jnp.append(begans, step), jnp.append(numbers + len(self.plan.samples), 0))
-        keys0 = jr.split(keys[-1], self.plan.samples[0])[jnp.minimum(index0, self.plan.samples[0] - 1)]
-        context = context0 = None
-        if loss.context is not None:
-            of_pairs = _folded(key, begans, rows.number(index).astype(jnp.uint32)[twice] + np.uint32(_CONTEXTS))
-            context = jax.vmap(loss.context)(of_pairs)
-            keys0, of_level0 = jnp.moveaxis(jax.vmap(jr.split)(keys0), 1, 0)  # as SDELoss.sample does
-            context0 = jax.vmap(loss.context)(of_level0)
-        shape = self.iterations, 2, loss.copies, loss.noise_dim
-        normal = jax.vmap(lambda key: jr.normal(key, shape, loss.dtype))(jnp.concatenate([keys[:-1], keys0]))
-        dt = loss.t1 / (loss.coarsest_steps * 2.0 ** np.concatenate([rows.level[twice], np.zeros(len(index0))]))
-        noise = jnp.asarray(np.sqrt(dt), loss.dtype)[:, None, None, None, None] * normal
-        t0 = chunks * jnp.asarray(loss.t1 / rows.period[twice], loss.dtype)
-        t0 = jnp.concatenate([t0, jnp.zeros(len(index0), loss.dtype)])
-        every = Stretch(t0, jnp.asarray(dt, loss.dtype), noise, None)
-        onward, homeward, singles = (
-            jax.tree.map(lambda leaf, part=part: leaf[part], every)
-            for part in (slice(pairs), slice(pairs, 2 * pairs), slice(2 * pairs, None))
-        )
-        first, second = (
-            jax.tree.map(lambda leaf, part=part: leaf[part], context) for part in (slice(pairs), slice(pairs, None))
-        )
-        return onward._replace(context=first), homeward._replace(context=second), singles._replace(context=context0)
-
-    def passing(self, rows: Rows, chunk: Array) -> Array:
-        """For every pair, iteration of its chunk and observation time, 1 if the iteration ends at that time, or 0."""
-        ends = chunk[:, None] * self.iterations + np.arange(1, self.iterations + 1)
-        wanted = observed_steps(self.loss) * 2 ** (rows.level[:, None] - 1)
-        return jnp.asarray(ends[:, :, None] == wanted[:, None, :], self.loss.dtype)
 
 
 def _device() -> Int[Array, ""] | int:
     return 0 if devices_sharing() is None else jax.lax.axis_index(SAMPLES)
 
 
-def _folded(key: Key[Array, ""], first: Array, second: Array) -> Key[Array, " many"]:
-    return jax.vmap(lambda first, second: jr.fold_in(jr.fold_in(key, first), second))(first, second)
-
-
 def _in_groups(tree: PyTree, groups: int) -> PyTree:
     return jax.tree.map(lambda leaf: leaf.reshape(groups, -1, *leaf.shape[1:]), tree)
-
-
-def _take(count: int, axis: int) -> Callable[[Array, Array], Array]:
-    """``dynamic_slice_in_dim`` that stays one when mapped over seeds, which share the place: JAX makes it a gather."""
-    take = custom_vmap(lambda leaf, first: jax.lax.dynamic_slice_in_dim(leaf, first, count, axis))
-    take.def_vmap(lambda size, batched, leaf, first: (_take(count, axis + 1)(leaf, first), True))
-    return take
-
-
-def _put(axis: int) -> Callable[[Array, Array, Array], Array]:
-    """``dynamic_update_slice_in_dim``, likewise: JAX makes it a scatter, and XLA copies the whole array for it."""
-    put = custom_vmap(lambda leaf, new, first: jax.lax.dynamic_update_slice_in_dim(leaf, new, first, axis))
-    put.def_vmap(lambda size, batched, leaf, new, first: (_put(axis + 1)(leaf, new, first), True))
-    return put

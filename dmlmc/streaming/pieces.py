@@ -1,4 +1,4 @@
-"""The pieces of all levels' gradients that one step uses: forward one chunk, back one chunk, and the loss in between."""
+"""The pieces of gradients that one step uses: every pair one chunk forward, one chunk back, and its loss in between."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ class Streams(NamedTuple):
     of a pair (coarse, fine, and the antithetic one) and the copies. Without observation times, t1 is the only one.
     """
 
-    begun: Int[Array, ""] | None  # the step of the first estimate, -1 before it
+    begun: Any  # the step of the first estimate, -1 before it
     forward: PyTree  # the paths on their way forward: states, with what the solver carries
     observed: Float[Array, "pairs paths copies times dim"]  # their states at the observation times passed so far
     ended: Float[Array, "pairs paths copies times dim"]  # what ``terminal`` sees of the pairs on their way back
@@ -137,7 +137,7 @@ def _of_terminal(
     return jax.grad(total, (0, 1, 2))(arrays, ended, ended0)
 
 
-def _observed(loss: SDELoss, kept: Array, middle: Array, end: Array) -> Float[Array, "rows paths copies times dim"]:
+def _observed(loss: SDELoss, kept: Array, middle: Any, end: Array) -> Float[Array, "rows paths copies times dim"]:
     """The states of level 0 at the observation times, from those before, within and after all iterations."""
     after = jnp.stack([middle, jnp.concatenate([kept[1:], end[None]])], axis=1).reshape(-1, *end.shape)
     return jnp.moveaxis(after[observed_steps(loss) - 1], 0, -2)

@@ -31,8 +31,8 @@ class Rows(NamedTuple):
         """
         shares = [-(-samples // devices) for _, samples, _ in levels]
         shares[0] += -sum(shares) % groups
-        columns = (np.repeat(values, shares) for values in (*zip(*levels, strict=True), shares))
-        return cls(*columns, np.concatenate([np.arange(share) for share in shares]))
+        level, samples, period, share = (np.repeat(values, shares) for values in (*zip(*levels, strict=True), shares))
+        return cls(level, samples, period, share, np.concatenate([np.arange(share) for share in shares]))
 
     def places(self, age: Array) -> list[tuple[slice, Array]]:
         """For each level its rows, and its first place at a step of a run, in an array of ``sum of period`` places.
@@ -56,4 +56,4 @@ class Rows(NamedTuple):
         """
         first = np.flatnonzero(self.place == 0)
         counts = self.samples[first] * self.period[first]
-        return np.repeat(np.cumsum(counts) - counts, self.share[first]) + index * self.period
+        return jnp.asarray(np.repeat(np.cumsum(counts) - counts, self.share[first]) + index * self.period)

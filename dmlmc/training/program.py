@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from dmlmc.devices import SEEDS, WHOLE, gather, gather_values, leads, place
 from dmlmc.estimators import GradientEstimator
+from dmlmc.held import carried_over
 from dmlmc.training.evaluation import Start
 from dmlmc.training.step import Run, sgd_steps, start_run
 
@@ -44,24 +45,26 @@ class Program:
         trainable, self.static = eqx.partition(start.params, eqx.is_inexact_array)
         self.mesh, self.leads, self.first = mesh, leads(mesh), start.step
         by_seed = PartitionSpec(SEEDS) if SEEDS in mesh.axis_names else WHOLE
-        states = jax.tree.map(jnp.asarray, (start.optimiser_state, start.estimator_state))
-        self.keys, trainable, states = place((keys, trainable, states), NamedSharding(mesh, by_seed))
+        self.keys, trainable = place((keys, trainable), NamedSharding(mesh, by_seed))
+        spec: Any = by_seed
+        of_run = Run(spec, spec, _by_seed(estimator.state_spec, mesh), spec)
 
-        def compiled(function, *in_specs, **options):
+        def compiled(function, *in_specs, out_specs=by_seed, **options):
             # Seeds do not communicate: shard_map gives every device its own. Devices that share samples carry the
-            # same run, and the estimator adds up their shares.
-            over_devices = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=by_seed, check_vma=False)
+            # same parameters, and the estimator adds up their shares.
+            over_devices = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
             return jax.jit(over_devices, **options)
 
-        begin = jax.vmap(lambda leaves, states: start_run(estimator, optimiser, leaves, self.static, *states))
-        self.initial = compiled(begin, by_seed, by_seed)(trainable, states)
+        begin = jax.vmap(lambda leaves: start_run(estimator, optimiser, leaves, self.static))
+        self.initial = _going_on(compiled(begin, by_seed, out_specs=of_run)(trainable), start)
         advance = jax.vmap(
             lambda run, key, first, last: sgd_steps(estimator, optimiser, self.static, run, first, last, key),
             in_axes=(0, 0, None, None),
         )
-        specs = by_seed, by_seed, WHOLE, WHOLE
+        specs = of_run, by_seed, WHOLE, WHOLE
         zero = jnp.array(0)
-        self._advance = compiled(advance, *specs, donate_argnums=0).trace(self.initial, self.keys, zero, zero)
+        program = compiled(advance, *specs, out_specs=of_run, donate_argnums=0)
+        self._advance = program.trace(self.initial, self.keys, zero, zero)
         self._evaluate, self.metrics = None, []
         if evaluate is not None:
             evaluate_all = jax.vmap(lambda leaves: evaluate(eqx.combine(leaves, self.static)))
@@ -112,6 +115,26 @@ class Program:
     def values(self, value: float) -> Float[np.ndarray, " devices"]:
         """The value that every process has, the leading one's first. A barrier: processes wait for each other here."""
         return gather_values(self.mesh, value) if self.mesh.is_multi_process else np.array([float(value)])
+
+
+def _by_seed(spec: PyTree, mesh: Mesh) -> PyTree:
+    """Where the state of a batch of seeds is, from where that of one seed is. Axes that a mesh does not have go."""
+
+    def of_leaf(spec):
+        axes = (SEEDS, *spec)
+        return PartitionSpec(*(axis if axis in mesh.axis_names else None for axis in axes))
+
+    return jax.tree.map(of_leaf, spec, is_leaf=lambda node: isinstance(node, PartitionSpec))
+
+
+def _going_on(run: Run, start: Start) -> Run:
+    """A fresh run with the states of the start, if it has any. That of the estimator may be of another plan."""
+    optimiser_state = run.optimiser_state if start.optimiser_state is None else start.optimiser_state
+    estimator_state = run.estimator_state
+    if start.estimator_state is not None:
+        estimator_state = carried_over(start.estimator_state, estimator_state)
+    given = run._replace(optimiser_state=optimiser_state, estimator_state=estimator_state)
+    return jax.tree.map(lambda new, old: new if new is old else place(jnp.asarray(new), old.sharding), given, run)
 
 
 @jax.jit

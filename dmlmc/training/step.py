@@ -21,22 +21,11 @@ class Run(NamedTuple):
 
 
 def start_run(
-    estimator: GradientEstimator,
-    optimiser: optax.GradientTransformation,
-    trainable: PyTree,
-    static: PyTree,
-    optimiser_state: PyTree = None,
-    estimator_state: PyTree = None,
+    estimator: GradientEstimator, optimiser: optax.GradientTransformation, trainable: PyTree, static: PyTree
 ) -> Run:
-    """A run before its first step. ``trainable`` and ``static`` are the two parts of the parameters.
-
-    A state that is None is a fresh one. That of the estimator may be of another plan.
-    """
-    params = eqx.combine(trainable, static)
-    held = estimator.init(params) if estimator_state is None else estimator.adopt(estimator_state, params)
-    return Run(
-        trainable, optimiser.init(trainable) if optimiser_state is None else optimiser_state, held, jnp.array(-1)
-    )
+    """A run before its first step. ``trainable`` and ``static`` are the two parts of the parameters."""
+    state = estimator.init(eqx.combine(trainable, static))
+    return Run(trainable, optimiser.init(trainable), state, jnp.array(-1))
 
 
 def sgd_step(

@@ -73,6 +73,21 @@ def one_of_eight_diverges(mesh):
     return record.diverged_at.fillna(-1).tolist() + record[record.seed != 6].loss.tolist()
 
 
+def streamed(mesh, directory=None):
+    """Numbers of a streaming run, perhaps one that is resumed, and a gradient of a hand-written loop."""
+    loss, params = neural_loss(jnp.float64, coarsest_steps=2), neural_params(jnp.float64)
+    plan = dmlmc.plan(RATES, 2, samples=[5, 3, 2])
+    estimator = dmlmc.streaming_mlmc(loss, plan, mesh=mesh)
+    settings = {"validation": None, "evaluate_every": 4, "seeds": 2, "mesh": mesh}
+    if directory is not None:
+        trained(estimator, 7, params, directory=directory, **settings)
+    found = trained(estimator, 12, params, directory=directory, **settings)
+    state = estimator.init(params)
+    for step in range(7):
+        grads, state = estimator.estimate(params, state, step, jr.key(5))
+    return found + numbers(grads)
+
+
 def looped(estimator, params):
     """The gradients and states of a hand-written SGD loop."""
     state, found = estimator.init(params), []
@@ -112,6 +127,7 @@ def eight():
         found[name]["delayed MLMC, loop"] = looped(ESTIMATORS["delayed MLMC"](LOSS, mesh=meshes[name]), jnp.ones(3))
         found[name]["changed plan"] = changed_plan(meshes[name])
         found[name]["diverged"] = one_of_eight_diverges(meshes[name])
+        found[name]["streaming MLMC"] = streamed(meshes[name])
         neural = dmlmc.naive(loss, 1, 5, mesh=meshes[name])
         found[name]["neural SDE"] = trained(neural, 3, params, 2, validation=None, evaluate_every=3)
     try:
@@ -134,6 +150,7 @@ def two(output):
     found["2 samples, 2 seeds"] = {"delayed MLMC": trained(resumed, directory=directory)}
     found["2 samples, 2 seeds"]["changed plan"] = changed_plan(both)
     found["2 samples, 2 seeds"]["diverged"] = one_of_eight_diverges(both)
+    found["2 samples, 2 seeds"]["streaming MLMC"] = streamed(both, output.parent / "streamed")
     naive = ESTIMATORS["naive"](LOSS)
     far = jnp.ones((SEEDS, 3)).at[6].set(jnp.finfo(float).max)
     try:
