@@ -26,12 +26,16 @@ def test_only_what_is_asked_for_is_timed_and_level_0_once_for_all_plans():
     plans = {level: dmlmc.plan(RATES, level, level0_samples=2) for level in (1, 2)}
     asked = {"MLMC": [1], "streaming MLMC": [1, 2], streaming_costs.LEVEL0: [1, 2]}
     table = streaming_costs.seconds_table(ornstein_loss(), jnp.array(1.0), plans, asked, repeats=2)
-    assert list(zip(table.method, table["plan"], strict=True)) == [(m, key) for m, keys in asked.items() for key in keys]
+    assert list(zip(table.method, table["plan"], strict=True)) == [
+        (m, key) for m, keys in asked.items() for key in keys
+    ]
     level0 = table[table.method == streaming_costs.LEVEL0].drop(columns="plan")
     assert (level0.iloc[0] == level0.iloc[1]).all() and (table.seconds > 0).all()
     seconds = streaming_costs.seconds_by_plan(table)
     assert list(seconds) == ["1", "2"] and list(seconds["1"]) == ["naive", "mlmc", "delayed", "streaming", "level0"]
-    assert seconds["2"]["mlmc"] is None and seconds["2"]["streaming"] == streaming_costs.seconds_of(table, 2)[METHODS[3]]
+    assert (
+        seconds["2"]["mlmc"] is None and seconds["2"]["streaming"] == streaming_costs.seconds_of(table, 2)[METHODS[3]]
+    )
     ratios = streaming_costs.seconds_ratios(table, "MLMC", "streaming MLMC")
     assert list(ratios) == ["1"] and ratios["1"]["low"] <= ratios["1"]["estimate"] <= ratios["1"]["high"]
     assert ratios["1"]["estimate"] == pytest.approx(seconds["1"]["mlmc"] / seconds["1"]["streaming"])

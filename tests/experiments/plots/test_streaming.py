@@ -14,7 +14,9 @@ from tests.experiments.test_streaming import RECORD
 def test_the_raster_has_every_way_of_every_cohort_and_the_spans():
     above, below = draw.raster(step=5, stride=1, max_level=2).axes
     where = streaming.whereabouts(2, 12)
-    forward, back = (collection for collection in above.collections if collection.get_label().startswith(("forw", "back")))
+    forward, back = (
+        collection for collection in above.collections if collection.get_label().startswith(("forw", "back"))
+    )
     assert [len(one.get_segments()) for one in (forward, back)] == [36, sum(where.way == "back")]
     first = back.get_segments()[-1]  # of level 2, at the last step: from the middle of cohort 1 to its start
     np.testing.assert_allclose(first, [(11, 2 + 0.84 * 0.25), (12, 2.0)])
