@@ -27,7 +27,7 @@ STRIDES = {STREAMING: 1, STRIDE_2: 2, STRIDE_4: 4}
 
 
 def estimator_of(method: str, loss: SDELoss, planned: Plan) -> GradientEstimator:
-    """The estimator of a method for a plan: one of the four, with the plan's noise over many steps, or level 0 alone."""
+    """The estimator of a method for a plan: one of the four, with its noise over many steps, or level 0 alone."""
     one_of("estimator_of: method", method, tuple(KEYS))
     if method == NAIVE:
         return naive(loss, planned.max_level, planned.naive_samples())
