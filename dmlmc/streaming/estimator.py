@@ -141,9 +141,9 @@ class Stream:
         # Write first, then read what the next step needs: so XLA updates the array in place.
         kept = state.kept
         for block, first in rows.places(step - begun):
-            kept = jax.tree.map(lambda leaf, new, b=block, i=first: put(0)(leaf, new[b], i), kept, after.kept)
+            kept = jax.tree.map(lambda leaf, new, b=block, i=first: put()(leaf, new[b], i), kept, after.kept)
         coming = [
-            jax.tree.map(lambda leaf, n=block.stop - block.start, i=first: take(n, 0)(leaf, i), kept)
+            jax.tree.map(lambda leaf, n=block.stop - block.start, i=first: take(n)(leaf, i), kept)
             for block, first in rows.places(step + 1 - begun)
         ]
         coming = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *coming)

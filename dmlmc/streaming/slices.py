@@ -1,6 +1,8 @@
 """Steps and slices that stay plain when a program is mapped over seeds, which share the step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +22,40 @@ def _(axis_size, in_batched, steps):
     return of_any_seed(jnp.max(steps, axis=0)), False
 
 
-def take(count: int, axis: int) -> Callable[[Array, Array], Array]:
-    """``dynamic_slice_in_dim`` that stays one when mapped over seeds, which share the place: JAX makes it a gather."""
-    sliced = custom_vmap(lambda leaf, first: jax.lax.dynamic_slice_in_dim(leaf, first, count, axis))
-    sliced.def_vmap(lambda size, batched, leaf, first: (take(count, axis + 1)(leaf, first), True))
-    return sliced
+def take(count: int, axis: int = 0) -> Callable[[Array, Int[Array, ""]], Array]:
+    """``jax.lax.dynamic_slice_in_dim`` that stays one when mapped over arrays, where JAX makes it a gather.
+
+    >>> pairs = jnp.arange(6).reshape(2, 3)
+    >>> jax.vmap(take(2), (0, None))(pairs, 1).tolist()
+    [[1, 2], [4, 5]]
+    """
+    plain = partial(jax.lax.dynamic_slice_in_dim, slice_size=count, axis=axis)
+    return _along_the_next_axis(plain, lambda: take(count, axis + 1))
 
 
-def put(axis: int) -> Callable[[Array, Array, Array], Array]:
-    """``dynamic_update_slice_in_dim``, likewise: JAX makes it a scatter, and XLA copies the whole array for it."""
-    updated = custom_vmap(lambda leaf, new, first: jax.lax.dynamic_update_slice_in_dim(leaf, new, first, axis))
-    updated.def_vmap(lambda size, batched, leaf, new, first: (put(axis + 1)(leaf, new, first), True))
-    return updated
+def put(axis: int = 0) -> Callable[[Array, Array, Int[Array, ""]], Array]:
+    """``jax.lax.dynamic_update_slice_in_dim``, likewise: JAX makes it a scatter, for which XLA copies the whole array.
+
+    >>> jax.vmap(put(), (0, None, None))(jnp.zeros((2, 3), int), jnp.array([7]), 1).tolist()
+    [[0, 7, 0], [0, 7, 0]]
+    """
+    plain = partial(jax.lax.dynamic_update_slice_in_dim, axis=axis)
+    return _along_the_next_axis(plain, lambda: put(axis + 1))
+
+
+def _along_the_next_axis(plain: Callable[..., Array], next_axis: Callable[[], Any]) -> Any:
+    """A function of arrays and a place. Mapped over arrays, it is ``next_axis()`` of the batch."""
+    function = custom_vmap(lambda *arguments: plain(*arguments))
+
+    @function.def_vmap
+    def _(size: int, batched: Sequence[bool], *arguments: Array):
+        if batched[-1]:  # every run has a place of its own: JAX knows how
+            return jax.vmap(plain, [0 if one else None for one in batched])(*arguments), True
+        *arrays, place = arguments
+        whole = [
+            array if one else jnp.broadcast_to(array, (size, *array.shape))
+            for array, one in zip(arrays, batched, strict=False)
+        ]
+        return next_axis()(*whole, place), True
+
+    return function
