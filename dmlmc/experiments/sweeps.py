@@ -1,18 +1,49 @@
-"""Compare the runs of ``dmlmc.sweep``: final losses, best learning rates, ratios of span."""
+"""Sweep several methods by ``dmlmc.sweep``, and compare the runs: final losses, best learning rates, ratios of span."""
+
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, Key, PyTree
+from tqdm import tqdm
 
+from dmlmc._internal.checks import integer
 from dmlmc.calibration.interval import mean_interval
+from dmlmc.estimators import GradientEstimator
 from dmlmc.experiments.comparison import common_targets, in_json, ratio_to_reach
 from dmlmc.schedule import DELAYED, MLMC
+from dmlmc.training.sweep import Optimisers, sweep
 
 # Of a record, what results are made of and what is saved: no seconds, which are never the same twice.
 CURVES = ["method", "run", "optimiser", "learning_rate", "seed", "work", "span", "step", "loss"]
+
+
+def sweep_all(
+    runs: Sequence[tuple[GradientEstimator, int]],
+    optimisers: Optimisers,
+    params: PyTree,
+    keys: Key[Array, " seeds"],
+    *,
+    validation: Callable[[PyTree], Float[Array, ""]],
+    evaluations: int,
+    progress: bool = True,
+) -> tuple[dict[str, PyTree], pd.DataFrame]:
+    """``dmlmc.sweep`` for several pairs of estimator and steps: trained parameters by method, and one record.
+
+    Every run is evaluated ``evaluations`` times or a few more.
+    """
+    evaluations = integer("sweep_all: evaluations", evaluations, minimum=1)
+    trained, records = {}, []
+    for estimator, steps in tqdm(runs, desc="methods", disable=not progress):
+        trained[estimator.method], record = sweep(
+            estimator, optimisers, params, steps, keys, params_per_seed=True, validation=validation,
+            evaluate_every=max(1, steps // evaluations), progress=False,
+        )  # fmt: skip
+        records.append(record[CURVES])
+    return trained, pd.concat(records, ignore_index=True)
 
 
 def params_of(trained: PyTree, run: int) -> PyTree:

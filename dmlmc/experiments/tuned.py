@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float, Key, PyTree
-from tqdm import tqdm
 
-from dmlmc._internal.checks import integer, positive
+from dmlmc._internal.checks import positive
 from dmlmc.calibration.interval import Interval, mean_interval
 from dmlmc.estimators import GradientEstimator
 from dmlmc.experiments.comparison import cost_to_reach, in_json
-from dmlmc.experiments.sweeps import CURVES
+from dmlmc.experiments.sweeps import sweep_all
 from dmlmc.schedule import DELAYED, MLMC, NAIVE, cumulative
-from dmlmc.training.sweep import Optimisers, sweep
+from dmlmc.training.sweep import Optimisers
 
 DELAYED_PAPER, DELAYED_HELD = f"{DELAYED}, paper's counts", f"{DELAYED}, held counts"
 SHORTER = f"{DELAYED}, held counts, shorter periods"
@@ -62,21 +61,9 @@ def sweep_methods(
 
     Every run is evaluated ``evaluations`` times or a few more.
     """
-    trained, records = {}, []
-    for estimator in tqdm(estimators, desc="methods", disable=not progress):
-        steps = steps_to_spend(estimator, budgets)
-        every = max(1, steps // integer("sweep_methods: evaluations", evaluations, minimum=1))
-        settings: dict[str, Any] = {
-            "steps": steps,
-            "validation": validation,
-            "evaluate_every": every,
-            "progress": False,
-        }
-        trained[estimator.method], record = sweep(
-            estimator, optimisers, params, key=keys, params_per_seed=True, **settings
-        )
-        records.append(record[CURVES])
-    return trained, pd.concat(records, ignore_index=True)
+    runs = [(estimator, steps_to_spend(estimator, budgets)) for estimator in estimators]
+    settings: dict[str, Any] = {"validation": validation, "evaluations": evaluations, "progress": progress}
+    return sweep_all(runs, optimisers, params, keys, **settings)
 
 
 def losses_at(record: pd.DataFrame, cost: str, budget: float) -> pd.DataFrame:

@@ -1,25 +1,30 @@
-"""The paper's claims, and how each is measured from the data of the notebooks. What is said of it: verdicts.py."""
+"""The claims: the paper's, and ours of streaming MLMC. How each is measured: measures.py. What is said: verdicts.py."""
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
-
-from dmlmc.allocation import plan
 from dmlmc.calibration.interval import Interval, Range
-from dmlmc.experiments.comparison import ratio_to_reach
-from dmlmc.rates import Rates
-from dmlmc.reproduce.verdicts import Verdict, close_to, keeps, slightly_above_one, yes_if
-from dmlmc.schedule import DELAYED, MLMC, NAIVE, PAPER
+from dmlmc.reproduce.measures import (
+    bound_over_truth,
+    counted_span,
+    least_gain_of_batches,
+    longest_streaming_step,
+    ratio,
+    saved,
+    streaming_loss,
+    streaming_seconds,
+    tuned_ratio,
+)
+from dmlmc.reproduce.verdicts import Verdict, at_least, at_most, close_to, keeps, slightly_above_one, yes_if
+from dmlmc.schedule import DELAYED, MLMC, NAIVE
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, how to measure it from the data of a notebook, and what to say of the result.
+    """A statement, the paper's or ours, how to measure it from the data of a notebook, and what to say of the result.
 
     ``kind`` is "counted" for arithmetic, which is no finding: it is shown as "counted", at any size of a run.
     """
@@ -45,58 +50,6 @@ class Claim:
             return Verdict(None, "too small to say")
         verdict = self.verdict(found)
         return Verdict(True, "counted") if self.kind == "counted" and verdict.reproduced else verdict
-
-
-def saved(name: str, file: str, kind: type[Interval] | type[Range] = Interval) -> Callable[[Path], Interval | Range]:
-    """Read a number with its interval or range from the JSON of a notebook: estimate, low, high."""
-
-    def measure(directory: Path) -> Interval | Range:
-        return kind(*(json.loads((directory / file).read_text())[name][end] for end in ("estimate", "low", "high")))
-
-    return measure
-
-
-def ratio(cost: str, over: str, under: str) -> Callable[[Path], Interval]:
-    """The ratio of the costs of two methods to reach an equal loss for good: the mean over all target losses.
-
-    The intervals of the targets are not independent, so the result has the widest one: from their lowest end to their
-    highest.
-    """
-
-    def measure(directory: Path) -> Interval:
-        targets = [target["loss"] for target in json.loads((directory / "deep_hedging.json").read_text())["targets"]]
-        record = pd.read_csv(directory / "deep_hedging_curves.csv")
-        found = [ratio_to_reach(record, target, cost, over=over, under=under) for target in targets]
-        mean = sum(one.estimate for one in found) / len(found)
-        return Interval(mean, min(one.low for one in found), max(one.high for one in found))
-
-    return measure
-
-
-def tuned_ratio(optimiser: str, method: str) -> Callable[[Path], Interval]:
-    """The span of MLMC over that of a method to reach a loss for good in deep hedging, each at its own best rate."""
-
-    def measure(directory: Path) -> Interval:
-        found = json.loads((directory / "tuned.json").read_text())["problems"]["deep hedging"][optimiser][method]
-        ends = (found["span_ratio_to_mlmc"][end] for end in ("mean", "low", "high"))
-        return Interval(*(math.nan if end is None else end for end in ends))  # null: the loss was not reached
-
-    return measure
-
-
-def counted_span(directory: Path) -> Interval:
-    """Mean span per step of MLMC over that of delayed MLMC at the paper's settings. It is exact: low = high."""
-    delayed = plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512, allocation=PAPER)
-    times = delayed.without_delay().mean_span() / delayed.mean_span()
-    return Interval(times, times, times)
-
-
-def bound_over_truth(directory: Path) -> Range:
-    """The bound for delayed MLMC over the exact average: median, least and largest ratio over all settings."""
-    settings = pd.read_csv(directory / "theorem_curves.csv")
-    settings = settings[settings.guarantee == DELAYED]
-    ratios = settings.bound / settings.exact
-    return Range(float(ratios.median()), float(ratios.min()), float(ratios.max()))
 
 
 CLAIMS = (
@@ -195,5 +148,46 @@ CLAIMS = (
         bound_over_truth,
         "no setting has a ratio below 1; found is the median, the interval all of them",
         yes_if(lambda times: times.least >= 1),
+    ),
+    *(
+        Claim(
+            f"seconds per step with four paths, l_max = {level}, MLMC over streaming MLMC",
+            f"ours: at least {wanted}",
+            "05_streaming",
+            streaming_seconds(str(level)),
+            f"the ratio of medians is at least {wanted}, written down before the run; equal long-run noise; the"
+            " interval is from the least to the largest of repeats",
+            at_least(wanted),
+        )
+        for level, wanted in ((6, 25), (10, 300))
+    ),
+    Claim(
+        "seconds per step with four paths, streaming MLMC over level 0, every l_max up to 12",
+        "ours: at most 3",
+        "05_streaming",
+        longest_streaming_step,
+        "the ratio of medians is at most 3 at every l_max measured, and 12 is one; found is the largest",
+        yes_if(lambda times: times.median <= 3),
+    ),
+    Claim(
+        "seconds per step at equal long-run noise, MLMC over streaming MLMC, every batch",
+        "ours: above 1",
+        "05_streaming",
+        least_gain_of_batches,
+        "the ratio of medians is above 1 at every batch measured; found is the least",
+        yes_if(lambda times: times.median > 1),
+    ),
+    *(
+        Claim(
+            f"late loss at equal iterations, {problem}, {optimiser}, streaming MLMC over MLMC",
+            "ours: at most 1.1",
+            "05_streaming",
+            streaming_loss(problem, optimiser),
+            "each at its own best rate, geometric mean over seeds of paired ratios; yes if the whole interval is at"
+            " most 1.1",
+            at_most(1.1),
+        )
+        for problem in ("deep hedging", "neural SDE")
+        for optimiser in ("SGD", "Adam")
     ),
 )

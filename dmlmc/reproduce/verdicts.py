@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from dmlmc.calibration.interval import Interval
+from dmlmc.calibration.interval import Interval, Range
 
 MARGIN = 0.2  # of the exponents, around what the paper reads off or claims
 
@@ -76,5 +76,32 @@ def keeps(counted: float) -> Callable[[Interval], Verdict]:
         if found.low > 0.9 * counted:
             return Verdict(True, "kept")
         return Verdict(None, "kept in part") if found.low > 1 else Verdict(False, "given back")
+
+    return verdict
+
+
+def at_least(value: float) -> Callable[[Range], Verdict]:
+    """A verdict on a median that should not be smaller than a value.
+
+    >>> at_least(25)(Range(26.0, 20.0, 30.0))
+    Verdict(reproduced=True, text='yes')
+    """
+    return yes_if(lambda found: found.median >= value)
+
+
+def at_most(value: float) -> Callable[[Interval], Verdict]:
+    """A verdict on a ratio that should not be larger than a value: the whole interval counts.
+
+    >>> [at_most(1.1)(Interval(*found)).text for found in ((0.9, 0.8, 1.0), (1.0, 0.8, 1.2), (1.2, 1.0, 1.4))]
+    ['yes', 'at most 1.1, interval reaches past it', 'no']
+    """
+
+    def verdict(found: Interval) -> Verdict:
+        if not found.estimate <= value:
+            return Verdict(False, "no")
+        if found.high <= value:
+            return Verdict(True, "yes")
+        reach = "unknown" if math.isnan(found.high) else "reaches past it"
+        return Verdict(None, f"at most {value:g}, interval {reach}")
 
     return verdict

@@ -21,6 +21,27 @@ CLAIMS = {claim.claim: claim for claim in claims.CLAIMS}
         ("work to equal loss, MLMC over delayed MLMC", [(1.2, 1.1, 1.3), (1.2, 1.19, 1.3)], [(1.2, 0.9, 1.5)]),
         ("seconds per step with few paths, MLMC over delayed MLMC", [(13.0, 9.0, 17.0)], [(12.9, 9.0, 17.0)]),
         (
+            "seconds per step with four paths, l_max = 6, MLMC over streaming MLMC",
+            [(25.0, 9.0, 40.0)],
+            [(24.9, 9.0, 40.0), (math.nan,) * 3],
+        ),
+        ("seconds per step with four paths, l_max = 10, MLMC over streaming MLMC", [(300, 9, 400)], [(299, 9, 400)]),
+        (
+            "seconds per step with four paths, streaming MLMC over level 0, every l_max up to 12",
+            [(3.0, 1.0, 9.0)],
+            [(3.1, 1.0, 9.0), (math.nan,) * 3],
+        ),
+        (
+            "seconds per step at equal long-run noise, MLMC over streaming MLMC, every batch",
+            [(1.01, 0.9, 2.0)],
+            [(1.0, 0.9, 2.0)],
+        ),
+        (
+            "late loss at equal iterations, deep hedging, SGD, streaming MLMC over MLMC",
+            [(1, 0.9, 1.1)],
+            [(1.2, 1, 1.3)],
+        ),
+        (
             "bound of the theorem over the true mean squared gradient, quadratic loss",
             [(30.0, 1.0, 90.0)],
             [(30.0, 0.9, 90.0)],
@@ -47,6 +68,16 @@ def test_the_rule_of_a_claim_can_hold_and_fail(claim, yes, no):
 def test_an_interval_is_judged_as_a_whole(interval, verdict):
     for name in ("smoothness of grad D_l falls as 2^(-d l)", "a solver of strong order k has b = 2k: Euler, k = 1/2"):
         assert CLAIMS[name].judge(Interval(*interval), "paper") == verdict
+
+
+def test_a_loss_that_should_be_at_most_a_tenth_larger_is_judged_by_its_whole_interval():
+    for problem in ("deep hedging", "neural SDE"):
+        for optimiser in ("SGD", "Adam"):
+            claim = CLAIMS[f"late loss at equal iterations, {problem}, {optimiser}, streaming MLMC over MLMC"]
+            found = claim.judge(Interval(1.05, 0.9, 1.2), "paper")
+            assert found == (None, "at most 1.1, interval reaches past it") and "at most 1.1" in claim.rule
+            assert claim.judge(Interval(1.05, math.nan, math.nan), "paper").text == "at most 1.1, interval unknown"
+            assert claim.judge(Interval(math.nan, math.nan, math.nan), "paper") == (False, "no")
 
 
 def test_the_margins_are_those_written_down_before_the_run():

@@ -1,6 +1,7 @@
 import json
 import shutil
 
+import pandas as pd
 import pytest
 
 from dmlmc.reproduce import claims, summary
@@ -23,7 +24,29 @@ def data(tmp_path):
     }
     tuned = {"profile": "paper", "problems": {"deep hedging": {"SGD": one, "Adam": one}}}
     (tmp_path / "tuned.json").write_text(json.dumps(tuned))
+    write_streaming(tmp_path)
     return tmp_path
+
+
+def write_streaming(directory):
+    """Made-up data of notebook 05: all that was wanted, but MLMC ahead with 512 paths, and a loss a fifth larger."""
+
+    def times(**by_plan):
+        return {key[1:]: {"estimate": x, "low": x / 2, "high": 2 * x} for key, x in by_plan.items()}
+
+    found = {"mlmc_over_streaming": times(_6=26.0, _10=310.0), "streaming_over_level0": times(_2=2.0, _6=2.9, _12=2.5)}
+    (directory / "streaming.json").write_text(json.dumps({"profile": "paper", **found}))
+    batches = {"profile": "paper", "mlmc_over_streaming": times(_4=26.0, _512=0.9)}
+    (directory / "streaming_batches.json").write_text(json.dumps(batches))
+    losses = {"deep hedging": {"MLMC": 1.0, "streaming MLMC": 1.05}, "neural SDE": {"MLMC": 1.0, "streaming MLMC": 1.2}}
+    rows = [
+        {"problem": problem, "optimiser": optimiser, "method": method, "learning_rate": 0.1, "seed": seed, "loss": loss}
+        for problem, by_method in losses.items()
+        for optimiser in ("SGD", "Adam")
+        for method, loss in by_method.items()
+        for seed in range(3)
+    ]
+    pd.DataFrame(rows).to_csv(directory / "streaming_curves.csv", index=False)
 
 
 def verdicts(directory, **options):
@@ -31,6 +54,7 @@ def verdicts(directory, **options):
 
 
 TUNED = [False, True] * 2  # the paper's counts give their gain back, held counts keep it, for SGD and for Adam
+STREAMING = [True, True, True, False, True, True, False, False]
 
 
 def test_a_record_has_seven_fields_and_is_plain_json(data):
@@ -38,7 +62,7 @@ def test_a_record_has_seven_fields_and_is_plain_json(data):
     fields = ["claim", "paper", "found", "low", "high", "reproduced", "verdict"]
     assert all(list(record) == fields for record in records)
     assert json.loads(summary.to_json(records)) == records
-    assert verdicts(data) == [True] * 6 + TUNED + [True, None, True, True]  # None: more than claimed
+    assert verdicts(data) == [True] * 6 + TUNED + [True, None, True, True] + STREAMING  # None: more than claimed
     words = [record["verdict"] for record in records]
     assert words == [
         "yes",
@@ -52,6 +76,7 @@ def test_a_record_has_seven_fields_and_is_plain_json(data):
         "more than claimed (early phase)",
         "yes",
         "yes",
+        *("yes" if reproduced else "no" for reproduced in STREAMING),
     ]
 
 
@@ -68,12 +93,22 @@ def test_the_measured_ratios_are_those_that_the_notebook_saved(data):
 
 def test_a_notebook_that_was_not_run_or_failed_is_not_judged(data):
     (data / "assumptions.json").unlink()
-    assert verdicts(data) == [None] * 4 + [True] * 2 + TUNED + [True, None, True, True]
-    failed = ["03_deep_hedging", "04_tuned"]
-    assert verdicts(data, failed=failed) == [None] * 4 + [True] + [None] * 7 + [True] * 2
+    assert verdicts(data) == [None] * 4 + [True] * 2 + TUNED + [True, None, True, True] + STREAMING
+    failed = ["03_deep_hedging", "04_tuned", "05_streaming"]
+    assert verdicts(data, failed=failed) == [None] * 4 + [True] + [None] * 7 + [True] * 2 + [None] * 8
     assert summary.judge(data)[0]["verdict"] == "not run"
     assert summary.as_text(summary.judge(data)).count("not run") == 4
     assert json.loads(summary.to_json(summary.judge(data)))[0]["found"] is None
+
+
+def test_streaming_is_judged_at_its_worst_level_and_batch_and_not_before_level_12_was_timed(data):
+    found = {record["claim"]: record["found"] for record in summary.judge(data)}
+    assert found["seconds per step with four paths, streaming MLMC over level 0, every l_max up to 12"] == 2.9
+    assert found["seconds per step at equal long-run noise, MLMC over streaming MLMC, every batch"] == 0.9
+    assert found["late loss at equal iterations, neural SDE, SGD, streaming MLMC over MLMC"] == pytest.approx(1.2)
+    (data / "streaming.json").write_text((data / "streaming.json").read_text().replace('"12"', '"8"'))
+    (record,) = [one for one in summary.judge(data) if "every l_max up to 12" in one["claim"]]
+    assert record["found"] is None and record["verdict"] == "no"
 
 
 def test_a_loss_that_was_not_reached_at_tuned_rates_is_given_back(data):
@@ -84,13 +119,20 @@ def test_a_loss_that_was_not_reached_at_tuned_rates_is_given_back(data):
 
 
 def test_a_quick_run_shows_numbers_and_judges_only_counts(data):
-    for name in ("deep_hedging.json", "assumptions.json", "theorem.json", "tuned.json", "wall_clock.json"):
+    for name in (
+        "deep_hedging.json",
+        "assumptions.json",
+        "theorem.json",
+        "tuned.json",
+        "wall_clock.json",
+        "streaming.json",
+    ):
         text = (data / name).read_text()
         (data / name).write_text(text.replace('"profile": "paper"', '"profile": "quick"'))
     judged = [record["claim"] for record in summary.judge(data) if record["reproduced"] is not None]
     assert judged == ["cost of level l grows as 2^(c l)", "span per step, MLMC over delayed MLMC"]
     assert all(record["found"] is not None for record in summary.judge(data))
-    assert summary.as_text(summary.judge(data)).count("too small to say") == 12
+    assert summary.as_text(summary.judge(data)).count("too small to say") == 20
 
 
 def test_the_committed_summary_follows_from_the_committed_data():

@@ -10,16 +10,20 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from dmlmc._internal.files import whole
+from dmlmc.experiments.streaming import CLIPPED, STRIDE_2, STRIDE_4
 from dmlmc.experiments.tuned import DELAYED_HELD, DELAYED_PAPER, SHORTER
-from dmlmc.schedule import DELAYED, MLMC, NAIVE, RANDOMISED
+from dmlmc.schedule import DELAYED, MLMC, NAIVE, RANDOMISED, STREAMING
 
 PALETTE = sns.color_palette("colorblind")
 COLOURS = {NAIVE: PALETTE[7], MLMC: PALETTE[1], DELAYED: PALETTE[0], DELAYED_PAPER: PALETTE[0]}
 COLOURS |= {DELAYED_HELD: PALETTE[2], RANDOMISED: PALETTE[3], SHORTER: PALETTE[9]}
+COLOURS |= {STREAMING: PALETTE[4], STRIDE_2: PALETTE[5], STRIDE_4: (0.25, 0.25, 0.25), CLIPPED: PALETTE[9]}
 STYLES = {NAIVE: ":", MLMC: "--", DELAYED: "-", DELAYED_PAPER: "-"}
 STYLES |= {DELAYED_HELD: "-", RANDOMISED: "-.", SHORTER: "--"}
+STYLES |= {STREAMING: "-", STRIDE_2: "-.", STRIDE_4: ":", CLIPPED: "--"}
 MARKERS = {NAIVE: "s", MLMC: "o", DELAYED: "D", DELAYED_PAPER: "D"}
 MARKERS |= {DELAYED_HELD: "^", RANDOMISED: "v", SHORTER: "P"}
+MARKERS |= {STREAMING: "*", STRIDE_2: "<", STRIDE_4: ">", CLIPPED: "X"}
 WIDTHS = dict.fromkeys(COLOURS, 1.4) | {NAIVE: 3.0, MLMC: 2.2}  # so that overlapping curves are all visible
 AXES = {
     "work": "cumulative work [level-0 paths]",
