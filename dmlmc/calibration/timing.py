@@ -5,11 +5,9 @@ all of them. The median is reported, with the range of the repeats.
 """
 
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -66,30 +64,23 @@ def step_seconds(
 ) -> pd.DataFrame:
     """Seconds of one step of SGD with each estimator, in its own compiled program, and ``compile_seconds``.
 
-    ``steps[name]`` steps from step 0 are one call. Give a delayed estimator a whole cycle of its periods. As many
-    programs as there are cores are compiled at a time, because XLA compiles a program on one core.
+    ``steps[name]`` steps from step 0 are one call. Give a delayed estimator a whole cycle of its periods.
     """
-    keys, programs = jr.split(jr.key(0), 1), []
+    keys, compiled = jr.split(jr.key(0), 1), {}
     start = jax.tree.map(lambda leaf: leaf[None] if eqx.is_inexact_array(leaf) else leaf, params)
     calls: dict[str, Callable[[], Any]] = {}
     for name, estimator in estimators.items():
         program = Program(estimator, optax.sgd(1e-3), Start(start), keys, evaluate=None, mesh=one_device())
-        programs.append(program)
+        began = time.perf_counter()
+        program.compile()
+        compiled[name] = time.perf_counter() - began
 
         def call(program=program, count=steps[name]):
             return program.advance(jax.tree.map(jnp.copy, program.initial), 0, count)  # advance reuses its memory
 
         calls[name] = call
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        compiled = dict(zip(calls, pool.map(_seconds_to_compile, programs), strict=True))
     found = in_turn(calls, repeats=repeats)
     return found.div(pd.Series(steps), axis=0).assign(compile_seconds=pd.Series(compiled))
-
-
-def _seconds_to_compile(program: Program) -> float:
-    began = time.perf_counter()
-    program.compile()
-    return time.perf_counter() - began
 
 
 def method_seconds(

@@ -53,7 +53,7 @@ def raster(step: int = 11, stride: int = 1, max_level: int = 4) -> Figure:
     above.set_ylim(-0.1, max_level + 1)
     above.set_yticks(np.arange(max_level + 1) + 0.42, [f"level {level}" for level in range(max_level + 1)])
     above.tick_params(length=0)
-    above.set_title("Where on its path is whom? Each band is a path, from its start (bottom) to its end", loc="left")
+    above.set_title("Who is where? Each band is a path, from its start (bottom) to its end (top)", loc="left")
     above.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.05), ncols=2)
     _spans(below, max_level, stride, np.arange(steps))
     return figure
