@@ -80,6 +80,7 @@ def step_seconds(
             return program.advance(jax.tree.map(jnp.copy, program.initial), 0, count)  # advance reuses its memory
 
         calls[name] = call
+    # The programs are traced by now: JAX can fail if several threads trace the same functions.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = dict(zip(calls, pool.map(_seconds_to_compile, programs), strict=True))
     found = in_turn(calls, repeats=repeats)
