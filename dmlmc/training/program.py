@@ -134,7 +134,8 @@ def _going_on(run: Run, start: Start) -> Run:
     if start.estimator_state is not None:
         estimator_state = carried_over(start.estimator_state, estimator_state)
     given = run._replace(optimiser_state=optimiser_state, estimator_state=estimator_state)
-    return jax.tree.map(lambda new, old: new if new is old else place(jnp.asarray(new), old.sharding), given, run)
+    # Copies, because ``advance`` reuses the memory of its run, and the start belongs to the caller.
+    return jax.tree.map(lambda new, old: new if new is old else place(jnp.array(new), old.sharding), given, run)
 
 
 @jax.jit
