@@ -150,7 +150,7 @@ def mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) -> Gradi
     ((), 64.0)
     """
     instance("mlmc: plan", plan, Plan, ", made by dmlmc.plan(...)")
-    return _multilevel("mlmc", MLMC, loss, plan.without_delay(), mesh)
+    return multilevel("mlmc", MLMC, loss, plan.without_delay(), mesh)
 
 
 def delayed_mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) -> GradientEstimator:
@@ -166,10 +166,10 @@ def delayed_mlmc(loss: MultilevelLoss, plan: Plan, *, mesh: Mesh | None = None) 
     >>> list(estimator.init(jnp.ones(2)).gradients), [float(estimator.span(step)) for step in range(5)]
     ([1, 2, 3, 4, 5, 6], [64.0, 1.0, 2.0, 1.0, 4.0])
     """
-    return _multilevel("delayed_mlmc", DELAYED, loss, plan, mesh)
+    return multilevel("delayed_mlmc", DELAYED, loss, plan, mesh)
 
 
-def _multilevel(name: str, method: str, loss: MultilevelLoss, plan: Plan, mesh: Mesh | None) -> GradientEstimator:
+def multilevel(name: str, method: str, loss: MultilevelLoss, plan: Plan, mesh: Mesh | None) -> GradientEstimator:
     """Algorithm 1. ``name`` is the public function that was called, for errors, ``method`` goes to the records."""
     gradients = level_gradients(name, loss, plan)
     plan = replace(plan, fine_paths=loss.fine_paths)

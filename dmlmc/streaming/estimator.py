@@ -14,7 +14,7 @@ from jaxtyping import Array, Int, Key, PyTree
 from dmlmc._internal.array_checks import alike, parameters, random_key
 from dmlmc._internal.checks import instance, integer
 from dmlmc.devices import SAMPLES, WHOLE, devices_sharing
-from dmlmc.estimators import GradientEstimator, _multilevel, constant, level_gradients, on_mesh, traced_step
+from dmlmc.estimators import GradientEstimator, constant, level_gradients, multilevel, on_mesh, traced_step
 from dmlmc.schedule import HELD, STREAMING, Plan
 from dmlmc.sde import SDELoss
 from dmlmc.streaming.noise import passing, stretches
@@ -49,6 +49,7 @@ def streaming_mlmc(loss: SDELoss, plan: Plan, *, stride: int = 1, mesh: Mesh | N
     The state has all states of the paths in flight on the coarse grid of their pair: ``coarsest_steps / 2`` times
     ``sum 2^l N_l`` pairs of states, and no gradients. It is valid at any step. Level l joins when its first cohort has
     come forward, after ``2^l`` steps; before, the gradient is that of the levels below.
+    Runs that are batched over seeds must share the step, as in ``dmlmc.train``.
 
     >>> import dmlmc
     >>> loss = dmlmc.SDELoss(
@@ -69,7 +70,7 @@ def streaming_mlmc(loss: SDELoss, plan: Plan, *, stride: int = 1, mesh: Mesh | N
         raise ValueError(f"streaming_mlmc: stride must be a power of two, got {stride}.")
     streamed = streamed_plan(replace(plan, fine_paths=loss.fine_paths), stride)
     if streamed.periods[-1] == 1:
-        return _multilevel("streaming_mlmc", STREAMING, loss, streamed, mesh)
+        return multilevel("streaming_mlmc", STREAMING, loss, streamed, mesh)
     if loss.coarsest_steps * stride % 2:
         raise ValueError(
             "streaming_mlmc: coarsest_steps * stride must be even, since a coarse step is two fine steps, got "
