@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from dmlmc.sde import SDELoss
+from dmlmc.streaming.slices import without_axis_of_one
 
 
 class Stretch(NamedTuple):
@@ -62,26 +63,32 @@ def backward(
     """
     arrays, static = eqx.partition(params, eqx.is_inexact_array)
 
-    def body(carry, inputs):
-        gradient, adjoint = carry
-        paths, entering, (number, noise) = inputs
+    @without_axis_of_one
+    def back(arrays, kept, stretches, adjoint, entering):
+        def body(carry, inputs):
+            gradient, adjoint = carry
+            paths, entering, (number, noise) = inputs
 
-        def iteration(arrays, paths):
-            return _iteration(loss, eqx.combine(arrays, static), paths, number, noise, stretches)
+            def iteration(arrays, paths):
+                return _iteration(loss, eqx.combine(arrays, static), paths, number, noise, stretches)
 
-        _, pull = jax.vjp(iteration, arrays, paths)
-        after = Paths(_added(adjoint.pairs, entering.pairs), adjoint.singles)
-        middle = None
-        if entering.singles is not None:
-            middle, last = entering.singles
-            after = after._replace(singles=_added(adjoint.singles, last))
-        more, adjoint = pull((after, middle))
-        return (jax.tree.map(jnp.add, gradient, more), adjoint), None
+            _, pull = jax.vjp(iteration, arrays, paths)
+            more, adjoint = pull(_joined(adjoint, entering))
+            return (jax.tree.map(jnp.add, gradient, more), adjoint), None
 
-    zeros = jax.tree.map(jnp.zeros_like, arrays)
-    inputs = kept, entering, _inputs(stretches)
-    (gradient, adjoint), _ = jax.lax.scan(body, (zeros, adjoint), inputs, reverse=True)
-    return gradient, adjoint
+        start = jax.tree.map(jnp.zeros_like, arrays), adjoint
+        return jax.lax.scan(body, start, (kept, entering, _inputs(stretches)), reverse=True)[0]
+
+    return back(arrays, kept, stretches, adjoint, entering)
+
+
+def _joined(adjoint: Paths, entering: Paths) -> tuple[Paths, Array | None]:
+    """The adjoint after an iteration with what joins it there, and what joins it in its middle."""
+    after = Paths(_added(adjoint.pairs, entering.pairs), adjoint.singles)
+    if entering.singles is None:
+        return after, None
+    middle, last = entering.singles
+    return after._replace(singles=_added(adjoint.singles, last)), middle
 
 
 def _added(adjoint: PyTree, entering: Array) -> PyTree:

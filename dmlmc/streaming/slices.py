@@ -1,4 +1,4 @@
-"""Steps and slices that stay plain when a program is mapped over seeds, which share the step."""
+"""Steps, slices and products that stay plain when a program is mapped over seeds, which share the step."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -59,3 +59,25 @@ def _along_the_next_axis(plain: Callable[..., Array], next_axis: Callable[[], An
         return next_axis()(*whole, place), True
 
     return function
+
+
+def without_axis_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of arrays; mapped over a batch of one, it is computed without the axis of the batch.
+
+    For one seed, XLA would transpose the weights of a network in every time step of a loop.
+
+    >>> jax.vmap(without_axis_of_one(lambda matrix: matrix @ matrix))(jnp.ones((1, 2, 2))).shape
+    (1, 2, 2)
+    """
+    mapped = custom_vmap(function)
+
+    @mapped.def_vmap
+    def _(size: int, batched: Any, *arguments: Any):
+        if size > 1:
+            found = jax.vmap(function, jax.tree.map(lambda one: 0 if one else None, batched))(*arguments)
+        else:
+            alone = jax.tree.map(lambda leaf, one: leaf[0] if one else leaf, arguments, tuple(batched))
+            found = jax.tree.map(lambda leaf: leaf[None], mapped(*alone))
+        return found, jax.tree.map(lambda _: True, found)
+
+    return mapped
