@@ -1,4 +1,4 @@
-"""Paths of an SDE on a fixed grid: the steps of a diffrax solver in a scan, for one path or for a coupled pair."""
+"""Paths of an SDE on a fixed grid: the steps of a diffrax solver in a scan, for one path, one coupled pair or many."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import diffrax
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 State = Float[Array, " dim"]
@@ -93,3 +94,69 @@ def _batched(simulator: Simulator, paths: Sequence[Any], t0: Any, ends: Sequence
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *paths)
     after = jax.vmap(simulator.step, in_axes=(0, None, 0, 0))(stacked, t0, jnp.stack(ends), jnp.stack(increments))
     return tuple(jax.tree.map(lambda leaf, which=which: leaf[which], after) for which in range(len(paths)))
+
+
+def coupled_batch(
+    simulator_of: Callable[[Any], Simulator],
+    contexts: PyTree,
+    times: Float[Array, " points"],
+    increments: Float[Array, "steps pairs noise_dim"],
+    *,
+    antithetic: bool = False,
+) -> list[tuple[Float[Array, "pairs dim"], Float[Array, "coarse_steps pairs dim"] | None]]:
+    """``coupled_paths`` of many pairs, each with a context of its own.
+
+    One scan over the fine steps. In each of them all fine paths take a step, and half of the coarse paths take theirs:
+    the first half in the first of two fine steps, the other half in the second. So the loop has a single step of the
+    solver, which compiles faster than two, and its batch always has the same size.
+    """
+    count, fine_paths = increments.shape[1], 2 if antithetic else 1
+    half, fine = -(-count // 2), fine_paths * count
+    halves = slice(half), slice(count - half, None)  # of an odd number they share one pair
+    first, second = increments[0::2], increments[1::2]
+    noise = [_alternating(first, second), _alternating(second, first)][:fine_paths]
+    noise.append(_alternating(*((first + second)[:, part] for part in halves)))
+    turns = [_joined(*[contexts] * fine_paths, _rows(contexts, part)) for part in halves]
+    contexts_of_turn = jax.tree.map(lambda *leaves: jnp.stack(leaves), *turns)
+    is_coarse = np.arange(fine + half) >= fine
+
+    def start(times):
+        return jax.vmap(lambda context: simulator_of(context).start(times, increments[:, 0]), axis_size=count)(contexts)
+
+    def step(context, path, is_coarse, increment, fine_times, coarse_times):
+        t0, t1 = jnp.where(is_coarse, coarse_times, fine_times)
+        simulator = simulator_of(context)
+        path = simulator.step(path, t0, t1, increment)
+        return path, simulator.seen(path)
+
+    def body(carry, inputs):
+        paths, waiting = carry
+        turn, increments, *times = inputs
+        context = _rows(contexts_of_turn, turn)
+        after, seen = jax.vmap(step, (0, 0, 0, 0, None, None))(context, paths, is_coarse, increments, *times)
+        return (_joined(_rows(after, slice(fine)), waiting), _rows(after, slice(fine, None))), seen
+
+    coarse, grid = start(times[::2]), np.arange(len(times) - 1)
+    begin = _joined(*[start(times)] * fine_paths, _rows(coarse, halves[0])), _rows(coarse, halves[1])
+    ends = times[np.stack([grid, grid + 1], axis=1)], times[np.stack([grid // 2 * 2, grid // 2 * 2 + 2], axis=1)]
+    inputs = grid % 2, jnp.concatenate(noise, axis=1), *ends
+    ((last, _), (other, _)), seen = jax.lax.scan(jax.checkpoint(body, prevent_cse=False), begin, inputs)
+    shared = 2 * half - count
+    found = [jnp.concatenate([last[fine:], other[shared:]]), *jnp.split(last[:fine], fine_paths)]
+    states: list[Any] = [None] * len(found)
+    if seen is not None:
+        coarse_states = jnp.concatenate([seen[0::2, fine:], seen[1::2, fine + shared :]], axis=1)
+        states = [coarse_states, *jnp.split(seen[1::2, :fine], fine_paths, axis=1)]
+    return list(zip(found, states, strict=True))
+
+
+def _rows(tree: PyTree, which: Any) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[which], tree)
+
+
+def _alternating(even: Array, odd: Array) -> Array:
+    return jnp.stack([even, odd], axis=1).reshape(2 * len(even), *even.shape[1:])
+
+
+def _joined(*paths: PyTree) -> PyTree:
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *paths)

@@ -16,7 +16,7 @@ from dmlmc._internal.array_checks import random_key, returned
 from dmlmc._internal.checks import function, integer, positive, truth
 from dmlmc.losses import MultilevelLoss
 from dmlmc.milstein import Milstein
-from dmlmc.paths import Simulator, coupled_paths, one_path
+from dmlmc.paths import Simulator, coupled_batch, coupled_paths, one_path
 
 
 class SDELoss(MultilevelLoss):
@@ -176,6 +176,29 @@ class SDELoss(MultilevelLoss):
         coarse, *fine = (self.terminal_loss(seen, params, context) for seen in self._every_copy(simulate, increments))
         return (fine[0] + fine[1]) / 2 if self.antithetic else fine[0], coarse
 
+    def pairs(self, params: PyTree, noises: Any) -> tuple[Float[Array, " samples"], Float[Array, " samples"]]:
+        increments, contexts = self._split(noises)
+        if increments.ndim < 2 or len(increments) == 1:
+            return super().pairs(params, noises)  # a single path is faster as a vector than as a batch of one
+        samples = len(increments)
+        times = self._grid(jax.ShapeDtypeStruct(increments.shape[1:], increments.dtype), from_level=1)
+        # One axis of paths, the copies of a sample one after the other.
+        steps = jnp.moveaxis(increments, 1, 0).reshape(len(times) - 1, samples * self.copies, self.noise_dim)
+        per_path = jax.tree.map(lambda leaf: jnp.repeat(leaf, self.copies, axis=0), contexts)
+        found = coupled_batch(
+            lambda context: self.simulator(params, context, increments.dtype), per_path, times, steps,
+            antithetic=self.antithetic,
+        )  # fmt: skip
+
+        def losses(last, states):
+            seen = self._observed(last, states)  # (paths, dim), or (times, paths, dim)
+            seen = seen if self.observed_steps is None else jnp.moveaxis(seen, 0, 1)
+            seen = seen if self.copies == 1 else seen.reshape(samples, self.copies, *seen.shape[1:])
+            return jax.vmap(lambda seen, context: self.terminal_loss(seen, params, context))(seen, contexts)
+
+        coarse, *fine = (losses(*path) for path in found)
+        return (fine[0] + fine[1]) / 2 if self.antithetic else fine[0], coarse
+
     def _split(self, noise: Any) -> tuple[Any, Any]:
         if self.context is None:
             return noise, None
@@ -227,7 +250,7 @@ class SDELoss(MultilevelLoss):
 
         return Simulator(self.solver, terms, y0, (params, *last), self.observed_steps is not None)
 
-    def _observed(self, last: Array, states: Array | None) -> Float[Array, " dim"] | Float[Array, "times dim"]:
+    def _observed(self, last: Array, states: Array | None) -> Float[Array, "*times_paths dim"]:
         if self.observed_steps is None or states is None:
             return last
         stride = states.shape[0] // self.coarsest_steps

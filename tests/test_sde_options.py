@@ -300,3 +300,41 @@ def test_a_start_of_the_wrong_kind_and_noise_without_context_are_named(own_error
     copies = geometric(copies=3)
     with pytest.raises(ValueError, match=r"shape \(coarsest_steps \* 2\*\*level, copies, noise_dim\) = \(4 .*, 3, 1\)"):
         copies.loss(params_of(), jnp.zeros((4, 1)))
+
+
+OPTIONS = {
+    "plain": {},
+    "observed": {
+        "observation_times": (0.5, 1.0),
+        "terminal": lambda y, params, *rest: jnp.sum(jnp.sin(y) * params["mu"]),
+    },
+    "antithetic": {"antithetic": True},
+    "copies": {"copies": 2, "terminal": lambda y, params, *rest: (y[0, 0] - 1.0) * (y[1, 0] - 1.0)},
+    "a solver with state": {"solver": diffrax.ReversibleHeun()},
+    "all": {
+        "observation_times": (0.25, 1.0),
+        "antithetic": True,
+        "copies": 3,
+        "context": lambda key: jax.random.normal(key),
+        "drift": lambda t, y, params, shift: params["mu"] * y * (1 + t) + shift,
+        "y0": lambda params, shift: params["start"][None] + shift,
+        "terminal": lambda y, params, shift: jnp.prod(y[:, 0, 0]) + shift * jnp.sum(y[:, 1]),
+    },
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("samples", [2, 5])
+def test_a_batch_of_pairs_is_each_pair_by_itself(x64, options, samples):
+    """In a batch, half of the coarse paths step at a time. Losses and gradients, also of an odd number of paths."""
+    loss, params = geometric(**options), params_of()
+    noises = loss.batch(jax.random.split(jax.random.key(1), samples), 2)
+    weights = jnp.linspace(0.5, 2.0, 2 * samples)  # another one for every loss, so that none can be mistaken
+
+    def total(pairs):
+        return lambda params: (jnp.concatenate(pairs(params)) @ weights, jnp.stack(pairs(params)))
+
+    alone = jax.jit(jax.grad(total(lambda params: jax.vmap(lambda n: loss.pair(params, n))(noises)), has_aux=True))
+    batch = jax.jit(jax.grad(total(lambda params: loss.pairs(params, noises)), has_aux=True))
+    for one, other in zip(jax.tree.leaves(alone(params)), jax.tree.leaves(batch(params)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)

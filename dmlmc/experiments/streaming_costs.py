@@ -61,10 +61,10 @@ def _name(method: str, key: int) -> str:
 
 
 def _steps(method: str, planned: Plan) -> int:
-    """Long enough for the clock; a whole cycle of delayed MLMC."""
+    """Long enough for the clock, and for what a call costs beside its steps; a whole cycle of delayed MLMC."""
     if method in (NAIVE, MLMC):
         return max(1, 64 >> planned.max_level)
-    return max(64, planned.periods[-1]) if method == DELAYED else 64
+    return max(64, planned.periods[-1]) if method == DELAYED else max(16, 1024 // planned.samples[0])
 
 
 def seconds_ratios(table: pd.DataFrame, over: str, under: str) -> dict[str, dict[str, float]]:
