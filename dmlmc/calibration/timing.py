@@ -1,13 +1,13 @@
 """Measured seconds: of calls in turn, of SGD steps, of gradients level by level.
 
 Machines are shared and noisy. Calls to compare are therefore run in turn, many times, so that a slow moment affects
-all of them. The median is reported, with the range of the repeats.
+all of them. The median is reported, with its bootstrap interval.
 """
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from jaxtyping import Array, Key, PyTree
 from dmlmc._internal.array_checks import parameters, random_key
 from dmlmc._internal.checks import instance, integer
 from dmlmc.allocation import plan
-from dmlmc.calibration.interval import Range
+from dmlmc.calibration.interval import Interval, median_interval
 from dmlmc.devices import one_device
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import MultilevelLoss
@@ -33,13 +33,13 @@ from dmlmc.training.program import Program
 
 
 def in_turn(calls: dict[str, Callable[[], Any]], *, repeats: int = 5) -> pd.DataFrame:
-    """Median ``seconds`` of each call, with the ``fastest`` and the ``slowest``.
+    """Median ``seconds`` of each call, from ``low`` to ``high`` its 95% bootstrap interval, and all ``repeats``.
 
     Each call runs twice in its turn and the second time counts: the first one warms the caches that the other calls
     have filled, as they would be warm in a training run.
 
     >>> in_turn({"sum": lambda: jnp.arange(3).sum()}, repeats=3).columns.tolist()
-    ['seconds', 'fastest', 'slowest']
+    ['seconds', 'low', 'high', 'repeats']
     """
     repeats = integer("in_turn: repeats", repeats, minimum=1)
     seconds: dict[str, list[float]] = {name: [] for name in calls}
@@ -49,38 +49,46 @@ def in_turn(calls: dict[str, Callable[[], Any]], *, repeats: int = 5) -> pd.Data
             began = time.perf_counter()
             jax.block_until_ready(call())
             seconds[name].append(time.perf_counter() - began)
-    columns: dict[str, Callable[[list[float]], float]] = {
-        "seconds": statistics.median,
-        "fastest": min,
-        "slowest": max,
-    }
-    return pd.DataFrame(
-        {column: {name: of(values) for name, values in seconds.items()} for column, of in columns.items()}
-    )
+    rows = {name: (*median_interval(values), tuple(values)) for name, values in seconds.items()}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["seconds", "low", "high", "repeats"])
 
 
 def step_seconds(
-    estimators: dict[str, GradientEstimator], params: PyTree, steps: dict[str, int], *, repeats: int = 5
+    estimators: dict[str, GradientEstimator],
+    params: PyTree,
+    steps: dict[str, int],
+    *,
+    repeats: int = 5,
+    compile_at_once: int = 1,
 ) -> pd.DataFrame:
     """Seconds of one step of SGD with each estimator, in its own compiled program, and ``compile_seconds``.
 
-    ``steps[name]`` steps from step 0 are one call. Give a delayed estimator a whole cycle of its periods.
+    ``steps[name]`` steps from step 0 are one call. Give a delayed estimator a whole cycle of its periods. With
+    ``compile_at_once`` above 1, that many programs share the cores while they are compiled.
     """
-    keys, compiled = jr.split(jr.key(0), 1), {}
+    keys, programs = jr.split(jr.key(0), 1), []
     start = jax.tree.map(lambda leaf: leaf[None] if eqx.is_inexact_array(leaf) else leaf, params)
     calls: dict[str, Callable[[], Any]] = {}
     for name, estimator in estimators.items():
         program = Program(estimator, optax.sgd(1e-3), Start(start), keys, evaluate=None, mesh=one_device())
-        began = time.perf_counter()
-        program.compile()
-        compiled[name] = time.perf_counter() - began
+        programs.append(program)
 
         def call(program=program, count=steps[name]):
             return program.advance(jax.tree.map(jnp.copy, program.initial), 0, count)  # advance reuses its memory
 
         calls[name] = call
-    found = in_turn(calls, repeats=repeats)
-    return found.div(pd.Series(steps), axis=0).assign(compile_seconds=pd.Series(compiled))
+    with ThreadPoolExecutor(compile_at_once) as pool:  # all are traced by now: JAX traces in one thread only
+        compiled = dict(zip(calls, pool.map(_seconds_to_compile, programs), strict=True))
+    found, ends = in_turn(calls, repeats=repeats), ["seconds", "low", "high"]
+    of_repeats = {name: tuple(one / steps[name] for one in found.repeats[name]) for name in calls}
+    found[ends] = found[ends].div(pd.Series(steps), axis=0)
+    return found.assign(repeats=pd.Series(of_repeats), compile_seconds=pd.Series(compiled))
+
+
+def _seconds_to_compile(program: Program) -> float:
+    began = time.perf_counter()
+    program.compile()
+    return time.perf_counter() - began
 
 
 def method_seconds(
@@ -88,8 +96,8 @@ def method_seconds(
 ) -> pd.DataFrame:
     """Seconds of a step by naive, MLMC, delayed MLMC and naive at level 0, beside what the spans predict.
 
-    The columns are ``max_level, method, seconds, fastest, slowest, compile_seconds, predicted``. The prediction is the
-    mean span times the seconds of a level-0 step.
+    The columns are ``max_level, method, seconds, low, high, repeats, compile_seconds, predicted``. The prediction is
+    the mean span times the seconds of a level-0 step.
     """
     planned = plan(rates, max_level, level0_samples=level0_samples, allocation=PAPER)
     estimators = {
@@ -107,13 +115,17 @@ def method_seconds(
     return found.rename_axis("method").reset_index()
 
 
-def seconds_ratio(table: pd.DataFrame, over: str, under: str) -> Range:
+def seconds_ratio(table: pd.DataFrame, over: str, under: str) -> Interval:
     """How many times as long a step by one method takes as by another, from a table of ``method_seconds``.
 
-    The ratio of the medians; the range is from the fastest of one against the slowest of the other to the reverse.
+    The ratio of the medians with its bootstrap interval. Both were run in turn, so a resample takes the same repeats of
+    both.
+
+    >>> table = pd.DataFrame({"method": ["MLMC", "naive"], "repeats": [(2.0, 4.0, 6.0), (1.0, 2.0, 3.0)]})
+    >>> print(seconds_ratio(table, "MLMC", "naive"))
+    2.00 [2.00, 2.00]
     """
-    one, other = (table[table.method == method].iloc[0] for method in (over, under))
-    return Range(one.seconds / other.seconds, one.fastest / other.slowest, one.slowest / other.fastest)
+    return median_interval(*(table[table.method == method].repeats.iloc[0] for method in (over, under)))
 
 
 def chain_seconds(
@@ -122,11 +134,11 @@ def chain_seconds(
     """Seconds of one naive SGD step at a level against the number of paths simulated side by side.
 
     Flat where the machine waits for the chain of time steps, rising where it is busy with paths. The columns are
-    ``paths, seconds, fastest, slowest``.
+    ``paths, seconds, low, high``.
     """
     estimators = {str(count): naive(loss, level, count) for count in counts}
     found = step_seconds(estimators, params, dict.fromkeys(estimators, 4), repeats=repeats)
-    return found.drop(columns="compile_seconds").assign(paths=list(counts)).reset_index(drop=True)
+    return found.drop(columns=["compile_seconds", "repeats"]).assign(paths=list(counts)).reset_index(drop=True)
 
 
 def level_seconds(

@@ -19,7 +19,7 @@ from dmlmc._internal.checks import integer
 from dmlmc.calibration.interval import Interval, mean_interval
 from dmlmc.estimators import GradientEstimator, mlmc, naive
 from dmlmc.experiments.comparison import in_json
-from dmlmc.experiments.tuned import RUN, best_losses, common_target, least_costs, ratios_to_mlmc
+from dmlmc.experiments.tuned import RUN, common_target, least_costs, quartiles, ratios_to_mlmc
 from dmlmc.schedule import MLMC, STREAMING, Plan
 from dmlmc.sde import SDELoss
 from dmlmc.streaming.estimator import streaming_mlmc
@@ -133,13 +133,24 @@ def late_losses(record: pd.DataFrame) -> pd.DataFrame:
     return record.groupby(RUN, sort=False).loss.apply(of_run).reset_index()
 
 
+def best_rates(losses: pd.DataFrame) -> pd.Series:
+    """By method, the learning rate with the least geometric mean of ``late_losses``. A lost run counts against it.
+
+    >>> runs = [("MLMC", 0.1, 3.0), ("MLMC", 0.1, 3.0), ("MLMC", 0.2, 1.0), ("MLMC", 0.2, np.inf)]
+    >>> best_rates(pd.DataFrame(runs, columns=["method", "learning_rate", "loss"])).to_dict()
+    {'MLMC': 0.1}
+    """
+    means = np.log(losses.loss).groupby([losses.method, losses.learning_rate], sort=False).mean().reset_index()
+    return means.loc[means.groupby("method", sort=False).loss.idxmin()].set_index("method").learning_rate
+
+
 def late_loss_ratio(record: pd.DataFrame, over: str = STREAMING, under: str = MLMC) -> Interval:
     """The late loss of one method over that of another, each at its own best rate.
 
     The geometric mean of the ratios per seed, with the 95% t-interval of the logarithms.
     """
     losses = late_losses(record)
-    best = best_losses(losses).learning_rate
+    best = best_rates(losses)
     runs = (losses[(losses.method == method) & (losses.learning_rate == best[method])] for method in (over, under))
     one, other = (run.set_index("seed").loss for run in runs)
     return Interval(*np.exp(mean_interval(np.log(one / other))).tolist())
@@ -158,7 +169,7 @@ def lost_runs(record: pd.DataFrame) -> pd.DataFrame:
 
 def at_best_rates(record: pd.DataFrame) -> pd.DataFrame:
     """The runs of every method at the rate at which its late loss is least."""
-    best = best_losses(late_losses(record)).learning_rate
+    best = best_rates(late_losses(record))
     return record[record.learning_rate == record.method.map(best)]
 
 
@@ -168,7 +179,9 @@ def summary(record: pd.DataFrame) -> dict[str, dict[str, Any]]:
     ``record`` has ``seconds``. The loss to reach is ``tuned.common_target``, each method at the rate that needs least.
     Losses and seconds are medians over seeds with quartiles; the ratio is paired, with its 95% interval.
     """
-    best, target = best_losses(late_losses(record)), common_target(record)
+    losses, target = late_losses(record), common_target(record)
+    best = best_rates(losses)
+    at_best = quartiles(losses[losses.learning_rate == losses.method.map(best)]).set_index("method")
     seconds, ratios = least_costs(record, target, "seconds"), ratios_to_mlmc(record, target, "span")
     unknown = {**in_json(mean_interval([np.nan])), "pairs": 0}
     found = {}
@@ -176,8 +189,8 @@ def summary(record: pd.DataFrame) -> dict[str, dict[str, Any]]:
         needed = seconds[method].fillna(np.inf) if method in seconds else pd.Series([np.inf])
         quarters = zip(("median", "low", "high"), (0.5, 0.25, 0.75), strict=True)
         found[method] = {
-            "best_rate": float(best.learning_rate[method]),
-            "final_loss": best.loc[method, ["median", "low", "high"]].to_dict(),
+            "best_rate": float(best[method]),
+            "final_loss": at_best.loc[method, ["median", "low", "high"]].to_dict(),
             "seconds_to_target": {name: float(np.quantile(needed, q, method="nearest")) for name, q in quarters},
             "span_ratio_to_mlmc": ratios.get(method, unknown),
         }

@@ -1,5 +1,6 @@
 """What a step of streaming MLMC costs: measured seconds beside other methods, and exact limits on quadratic losses."""
 
+import os
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -44,14 +45,15 @@ def seconds_table(
     """Seconds of a step of SGD for some methods and plans, all of them in turn.
 
     ``methods`` says for each which of the ``plans`` are timed. The columns are ``plan`` (its key), ``method, seconds,
-    fastest, slowest, compile_seconds``. Level 0 is timed once for all plans with the same number of samples.
+    low, high, repeats``. Level 0 is timed once for all plans with the same number of samples.
     """
     rows = [(method, key) for method, keys in methods.items() for key in keys]
     first = {plans[key].samples[0]: key for key in reversed(list(plans))}
     timed = {row: (row[0], first[plans[row[1]].samples[0]]) if row[0] == LEVEL0 else row for row in rows}
     estimators = {_name(*one): estimator_of(one[0], loss, plans[one[1]]) for one in timed.values()}
     steps = {_name(*one): _steps(one[0], plans[one[1]]) for one in timed.values()}
-    found = step_seconds(estimators, params, steps, repeats=repeats)
+    found = step_seconds(estimators, params, steps, repeats=repeats, compile_at_once=os.cpu_count() or 1)
+    found = found.drop(columns="compile_seconds")  # two programs at a time: not those of one by itself
     table = [{"plan": key, "method": method, **found.loc[_name(*timed[method, key])]} for method, key in rows]
     return pd.DataFrame(table)
 
@@ -68,12 +70,11 @@ def _steps(method: str, planned: Plan) -> int:
 
 
 def seconds_ratios(table: pd.DataFrame, over: str, under: str) -> dict[str, dict[str, float]]:
-    """By plan, the ratio of the medians of two methods, from the least to the largest of repeats, in JSON types."""
+    """By plan, the ratio of the medians of two methods with its bootstrap interval, in JSON types."""
     found = {}
     for key, rows in table.groupby("plan"):
         if {over, under} <= set(rows.method):
-            ends = seconds_ratio(rows, over, under)
-            found[str(key)] = dict(zip(("estimate", "low", "high"), map(float, ends), strict=True))
+            found[str(key)] = seconds_ratio(rows, over, under)._asdict()
     return found
 
 

@@ -2,13 +2,15 @@
 
 Executed copies go to ``notebooks/executed/<profile>/``, figures and their data to ``figures/`` or ``figures/quick/``.
 A notebook is skipped if none of its inputs changed since its last finished run: its code, its parameters, the files
-it reads, the package and the lock file. ``--seeds 3 --max-level 4`` sets parameters in every selected notebook that
+it reads, the package and the lock file. Compiled programs are kept in ``.cache/``. ``--seeds 3 --max-level 4`` sets parameters in every selected notebook that
 has them.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from dmlmc._internal.checks import integer
@@ -51,6 +53,7 @@ def command_line() -> argparse.ArgumentParser:
         metavar="N",
         help=f"notebooks to run in parallel (default: {AT_ONCE['quick']} if quick, else 1)",
     )
+    parser.add_argument("--no-cache", action="store_true", help="compile everything, also what an earlier run compiled")
     parser.add_argument("--in-place", action="store_true", help="write cleaned quick outputs into the notebooks")
     return parser
 
@@ -63,6 +66,12 @@ def listing(selected: Sequence[jobs.Job]) -> str:
         values = notebooks.defaults(job.notebook) | job.parameters
         lines += [f"    --{name.replace('_', '-')} {value!r}" for name, value in values.items()]
     return "\n".join(lines)
+
+
+def keep_compiled(directory: Path) -> None:
+    """Let the kernels of the notebooks share what they compile, also with later runs, unless the user's settings do."""
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(directory))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print(listing(selected))
         return 0
+    if not options.no_cache:
+        keep_compiled(jobs.NOTEBOOKS.parent / ".cache" / "jax")
     try:
         failures = jobs.run(selected, force=options.force, in_place=options.in_place, at_once=at_once)
     except KeyboardInterrupt:

@@ -15,11 +15,11 @@ from dmlmc.rates import Rates
 from dmlmc.schedule import DELAYED, PAPER
 
 
-def saved(name: str, file: str, kind: type[Interval] | type[Range] = Interval) -> Callable[[Path], Interval | Range]:
-    """Read a number with its interval or range from the JSON of a notebook: estimate, low, high."""
+def saved(name: str, file: str) -> Callable[[Path], Interval]:
+    """Read a number with its interval from the JSON of a notebook: estimate, low, high."""
 
-    def measure(directory: Path) -> Interval | Range:
-        return kind(*(json.loads((directory / file).read_text())[name][end] for end in ("estimate", "low", "high")))
+    def measure(directory: Path) -> Interval:
+        return Interval(*(json.loads((directory / file).read_text())[name][end] for end in ("estimate", "low", "high")))
 
     return measure
 
@@ -67,29 +67,29 @@ def bound_over_truth(directory: Path) -> Range:
     return Range(float(ratios.median()), float(ratios.min()), float(ratios.max()))
 
 
-def streaming_seconds(levels: str) -> Callable[[Path], Range]:
+def streaming_seconds(levels: str) -> Callable[[Path], Interval]:
     """MLMC's seconds per step over streaming MLMC's at a finest level, with four paths at level 0."""
 
-    def measure(directory: Path) -> Range:
+    def measure(directory: Path) -> Interval:
         found = json.loads((directory / "streaming.json").read_text())["mlmc_over_streaming"].get(levels)
-        return _range(found)
+        return _interval(found)
 
     return measure
 
 
-def longest_streaming_step(directory: Path) -> Range:
+def longest_streaming_step(directory: Path) -> Interval:
     """The seconds of a streaming step over those of a level-0 step, at the finest level where this is largest.
 
     Not known before l_max = 12 was measured.
     """
     found = json.loads((directory / "streaming.json").read_text())["streaming_over_level0"]
-    return max(map(_range, found.values())) if "12" in found else _range(None)
+    return max(map(_interval, found.values())) if "12" in found else _interval(None)
 
 
-def least_gain_of_batches(directory: Path) -> Range:
+def least_gain_of_batches(directory: Path) -> Interval:
     """MLMC's seconds per step over streaming MLMC's, at the batch where this is smallest."""
     found = json.loads((directory / "streaming_batches.json").read_text())["mlmc_over_streaming"]
-    return min(map(_range, found.values()))
+    return min(map(_interval, found.values()))
 
 
 def streaming_loss(problem: str, optimiser: str) -> Callable[[Path], Interval]:
@@ -102,5 +102,5 @@ def streaming_loss(problem: str, optimiser: str) -> Callable[[Path], Interval]:
     return measure
 
 
-def _range(found: dict[str, float] | None) -> Range:
-    return Range(*(math.nan if found is None else found[end] for end in ("estimate", "low", "high")))
+def _interval(found: dict[str, float] | None) -> Interval:
+    return Interval(*(math.nan if found is None else found[end] for end in ("estimate", "low", "high")))

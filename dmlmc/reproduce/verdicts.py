@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from dmlmc.calibration.interval import Interval, Range
+from dmlmc.calibration.interval import Interval
 
 MARGIN = 0.2  # of the exponents, around what the paper reads off or claims
 
@@ -80,13 +80,19 @@ def keeps(counted: float) -> Callable[[Interval], Verdict]:
     return verdict
 
 
-def at_least(value: float) -> Callable[[Range], Verdict]:
-    """A verdict on a median that should not be smaller than a value.
+def at_least(value: float) -> Callable[[Interval], Verdict]:
+    """A verdict on a ratio that should not be smaller than a value: the whole interval counts.
 
-    >>> at_least(25)(Range(26.0, 20.0, 30.0))
-    Verdict(reproduced=True, text='yes')
+    >>> [at_least(25)(Interval(*found)).text for found in ((30, 26, 34), (26, 20, 30), (20, 15, 30))]
+    ['yes', 'at least 25, interval reaches past it', 'no']
     """
-    return yes_if(lambda found: found.median >= value)
+    above = at_most(-value)
+
+    def verdict(found: Interval) -> Verdict:
+        judged = above(Interval(-found.estimate, -found.high, -found.low))
+        return judged._replace(text=judged.text.replace(f"at most {-value:g}", f"at least {value:g}"))
+
+    return verdict
 
 
 def at_most(value: float) -> Callable[[Interval], Verdict]:

@@ -87,7 +87,7 @@ def main():
     load = os.getloadavg()[0]
     results = regimes() | gradients() | {"chain": latency.chain(), "parts": latency.parts(6, FEW)}
     spreads = [
-        (one["slowest"] - one["fastest"]) / one["seconds"]
+        (max(one["repeats"]) - min(one["repeats"])) / one["seconds"]
         for regime in ("latency_bound", "compute_bound", "against_samples")
         for entry in results[regime].values()
         for one in entry["methods"]

@@ -19,7 +19,7 @@ def measure(max_level, level0_samples, repeats):
         ("delayed_over_level0", "delayed MLMC", "level 0"),
     ):
         found = seconds_ratio(table, over, under)
-        entry |= {name: found.median, f"{name}_interval": [found.least, found.largest]}
+        entry |= {name: found.estimate, f"{name}_interval": [found.low, found.high]}
         entry[f"{name}_by_span"] = predicted[over] / predicted[under]
     return entry
 

@@ -115,8 +115,8 @@ def losses(records: Mapping[str, pd.DataFrame]) -> Figure:
                 look = {"color": COLOURS[name], "linewidth": WIDTHS[name]}
                 axis.plot(at, middle, STYLES[name], label=name, **look)
                 axis.fill_between(at, low, high, color=COLOURS[name], alpha=0.15, linewidth=0)
-        for axis, label in zip(row, COSTS.values(), strict=True):
-            axis.set(xscale="log", yscale="log", xlabel=label)
+        for axis, (cost, label) in zip(row, COSTS.items(), strict=True):
+            axis.set(xscale="linear" if cost == "step" else "log", yscale="log", xlabel=label)
         row[0].set_ylabel(f"{optimiser}: validation loss")
     axes[0, 0].legend(frameon=True, fontsize="small")
     return finished(figure)
@@ -130,7 +130,7 @@ def seconds(levels: pd.DataFrame, batches: pd.DataFrame) -> Figure:
         for method, rows in table.groupby("method", sort=False):
             name = str(method)
             look = {"color": COLOURS.get(name, "black"), "marker": MARKERS.get(name, "."), "markersize": 5}
-            bars = np.array([rows.seconds - rows.fastest, rows.slowest - rows.seconds])
+            bars = np.array([rows.seconds - rows.low, rows.high - rows.seconds])
             style = STYLES.get(name, ":")
             axis.errorbar(rows["plan"], rows.seconds, bars, label=name, linestyle=style, capsize=2, **look)
         axis.set(yscale="log", xlabel=label)

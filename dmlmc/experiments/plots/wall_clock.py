@@ -29,16 +29,16 @@ def step_times(tables: dict[str, pd.DataFrame]) -> Figure:
 
 
 def path_times(chain: pd.DataFrame) -> Figure:
-    """Seconds per SGD step against the number of parallel paths: columns ``paths, seconds, fastest, slowest``."""
+    """Seconds per SGD step against the number of parallel paths: columns ``paths, seconds, low, high``."""
     figure, (axis,) = panels(1, (5.0, 3.6))
-    axis.fill_between(chain.paths, chain.fastest, chain.slowest, color=COLOURS[NAIVE], alpha=0.3)
+    axis.fill_between(chain.paths, chain.low, chain.high, color=COLOURS[NAIVE], alpha=0.3)
     axis.plot(chain.paths, chain.seconds, "s-", color=COLOURS[NAIVE], label="measured, and its range")
     last = chain.iloc[-1]
     axis.plot(chain.paths, last.seconds * chain.paths / last.paths, "k:", linewidth=1, label="as much per path")
     axis.axhline(chain.seconds.iloc[0], color="black", linestyle="--", linewidth=1, label="as long as one path")
     axis.set_xscale("log", base=2)
     axis.set_yscale("log", base=2)
-    axis.set(xlabel="paths, side by side", ylabel="seconds per SGD step", ylim=(chain.fastest.min() / 2, None))
+    axis.set(xlabel="paths, side by side", ylabel="seconds per SGD step", ylim=(chain.low.min() / 2, None))
     axis.legend(frameon=True)
     return finished(figure)
 

@@ -67,7 +67,7 @@ def test_losses_are_medians_against_iterations_span_and_seconds():
 def test_seconds_are_drawn_only_where_they_were_measured():
     rows = [("MLMC", 2, 8.0), ("streaming MLMC", 2, 1.0), ("streaming MLMC", 4, 1.1), ("level 0", 2, 0.5)]
     table = pd.DataFrame(rows, columns=["method", "plan", "seconds"])
-    table = table.assign(fastest=table.seconds / 2, slowest=table.seconds * 2)
+    table = table.assign(low=table.seconds / 2, high=table.seconds * 2)
     left, right = draw.seconds(table, table).axes
     drawn = {container.get_label(): container.lines[0].get_xdata().tolist() for container in left.containers}
     assert drawn == {"MLMC": [2], "streaming MLMC": [2, 4], "level 0": [2]}

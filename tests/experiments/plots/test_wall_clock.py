@@ -27,7 +27,7 @@ def test_the_bars_are_the_ratios():
 
 
 def test_the_reference_lines_pass_through_the_first_and_the_last_point():
-    chain = pd.DataFrame({"paths": [1, 4, 16], "seconds": [3.0, 4.0, 8.0], "fastest": 1.0, "slowest": 9.0})
+    chain = pd.DataFrame({"paths": [1, 4, 16], "seconds": [3.0, 4.0, 8.0], "low": 1.0, "high": 9.0})
     (axis,) = wall_clock.path_times(chain).axes
     measured, per_path, flat = axis.lines
     np.testing.assert_allclose(measured.get_ydata(), chain.seconds)
