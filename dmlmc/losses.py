@@ -74,7 +74,10 @@ class MultilevelLoss(eqx.Module):
 
     def difference(self, params: PyTree, noise: PyTree, level: int) -> Float[Array, ""]:
         """The coupled difference of one sample."""
-        return self.differences(params, jax.tree.map(lambda leaf: leaf[None], noise), level)[0]
+        if level == 0:
+            return self._scalar(self.loss(params, noise))
+        fine, coarse = self.pair(params, noise)
+        return self._scalar(fine) - self._scalar(coarse)
 
     def batch(self, keys: Key[Array, " samples"], level: int) -> PyTree:
         """The noise of a batch, one sample for each key, with a leading sample axis on every array."""

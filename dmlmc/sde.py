@@ -166,22 +166,19 @@ class SDELoss(MultilevelLoss):
         return self.terminal_loss(self.states(params, noise), params, self._split(noise)[1])
 
     def pair(self, params: PyTree, noise: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        increments, context = self._split(noise)
-        times = self._grid(increments, from_level=1)
-        simulator = self.simulator(params, context, increments.dtype)
-
-        def simulate(one):
-            return [self._observed(*path) for path in coupled_paths(simulator, times, one, antithetic=self.antithetic)]
-
-        coarse, *fine = (self.terminal_loss(seen, params, context) for seen in self._every_copy(simulate, increments))
-        return (fine[0] + fine[1]) / 2 if self.antithetic else fine[0], coarse
+        fine, coarse = self._batch_of_pairs(params, jax.tree.map(lambda leaf: leaf[None], noise))
+        return fine[0], coarse[0]
 
     def pairs(self, params: PyTree, noises: Any) -> tuple[Float[Array, " samples"], Float[Array, " samples"]]:
+        if len(self._split(noises)[0]) > 1:
+            return self._batch_of_pairs(params, noises)
+        # A single path is faster as a vector than as a batch of one.
+        return jax.vmap(lambda noise: self._pair_of_vectors(params, noise))(noises)
+
+    def _batch_of_pairs(self, params: PyTree, noises: Any) -> tuple[Float[Array, " samples"], Float[Array, " samples"]]:
         increments, contexts = self._split(noises)
-        if increments.ndim < 2 or len(increments) == 1:
-            return super().pairs(params, noises)  # a single path is faster as a vector than as a batch of one
-        samples = len(increments)
-        times = self._grid(jax.ShapeDtypeStruct(increments.shape[1:], increments.dtype), from_level=1)
+        samples, shape = len(increments), increments.shape[1:]
+        times = self._grid(jax.ShapeDtypeStruct(shape, increments.dtype), from_level=1)
         # One axis of paths, the copies of a sample one after the other.
         steps = jnp.moveaxis(increments, 1, 0).reshape(len(times) - 1, samples * self.copies, self.noise_dim)
         per_path = jax.tree.map(lambda leaf: jnp.repeat(leaf, self.copies, axis=0), contexts)
@@ -196,7 +193,21 @@ class SDELoss(MultilevelLoss):
             seen = seen if self.copies == 1 else seen.reshape(samples, self.copies, *seen.shape[1:])
             return jax.vmap(lambda seen, context: self.terminal_loss(seen, params, context))(seen, contexts)
 
-        coarse, *fine = (losses(*path) for path in found)
+        return self._fine_and_coarse([losses(*path) for path in found])
+
+    def _pair_of_vectors(self, params: PyTree, noise: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        increments, context = self._split(noise)
+        times = self._grid(increments, from_level=1)
+        simulator = self.simulator(params, context, increments.dtype)
+
+        def simulate(one):
+            return [self._observed(*path) for path in coupled_paths(simulator, times, one, antithetic=self.antithetic)]
+
+        seen = self._every_copy(simulate, increments)
+        return self._fine_and_coarse([self.terminal_loss(states, params, context) for states in seen])
+
+    def _fine_and_coarse(self, losses: list[Array]) -> tuple[Array, Array]:
+        coarse, *fine = losses
         return (fine[0] + fine[1]) / 2 if self.antithetic else fine[0], coarse
 
     def _split(self, noise: Any) -> tuple[Any, Any]:

@@ -334,7 +334,17 @@ def test_a_batch_of_pairs_is_each_pair_by_itself(x64, options, samples):
     def total(pairs):
         return lambda params: (jnp.concatenate(pairs(params)) @ weights, jnp.stack(pairs(params)))
 
-    alone = jax.jit(jax.grad(total(lambda params: jax.vmap(lambda n: loss.pair(params, n))(noises)), has_aux=True))
-    batch = jax.jit(jax.grad(total(lambda params: loss.pairs(params, noises)), has_aux=True))
-    for one, other in zip(jax.tree.leaves(alone(params)), jax.tree.leaves(batch(params)), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
+    def alone(params):
+        each = [loss.pairs(params, jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], noises)) for i in range(samples)]
+        return [jnp.concatenate(losses) for losses in zip(*each, strict=True)]
+
+    def mapped(params):
+        return jax.vmap(lambda noise: loss.pair(params, noise))(noises)
+
+    found = [
+        jax.jit(jax.grad(total(pairs), has_aux=True))(params)
+        for pairs in (alone, mapped, lambda params: loss.pairs(params, noises))
+    ]
+    for one, *others in zip(*map(jax.tree.leaves, found), strict=True):
+        for other in others:
+            np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
