@@ -35,13 +35,13 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@touch $@
 
 test: setup  ## run the tests and the notebooks (minutes)
-	$(RUN) -m pytest -n auto --dist loadfile
+	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # uv takes the lowest version of each package in pyproject.toml, and the newest version of indirect requirements. Tests of
 # the lock file, the notebooks and the figures are left out. Warnings are not errors here, because old packages emit
 # deprecation warnings.
 test-lowest: $(LOWEST)/.ready  ## run the library's tests with the lowest versions in pyproject.toml, in .venv-lowest
-	$(LOWEST)/bin/python -m pytest -n auto --dist loadfile -W default tests dmlmc $(NOT_LIBRARY:%=--ignore=%)
+	$(LOWEST)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -W default tests dmlmc $(NOT_LIBRARY:%=--ignore=%)
 
 $(LOWEST)/.ready: pyproject.toml
 	@rm -rf $(LOWEST)

@@ -138,7 +138,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "evaluations": 16,
         "validation_paths": 384,
         "trader_level": 1,
-        "trader_steps": 400,
+        "trader_steps": 900,
         "trader_samples": 64,
         "trader_seeds": 4,
         "profit_paths": 4000,
