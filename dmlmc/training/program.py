@@ -86,7 +86,7 @@ class Program:
         """Compile now, so that the first step is as fast as any other."""
         if not self._is_compiled:
             self._advance = self._advance.lower().compile()
-            self._evaluate = None if self._evaluate is None else self._evaluate.lower().compile()
+            self._evaluate = None if self._evaluate is None else _compiled_validation(self._evaluate, self.mesh)
             self._is_compiled = True
 
     def advance(self, run: Run, first: int, last: int) -> Run:
@@ -115,6 +115,21 @@ class Program:
     def values(self, value: float) -> Float[np.ndarray, " devices"]:
         """The value that every process has, the leading one's first. A barrier: processes wait for each other here."""
         return gather_values(self.mesh, value) if self.mesh.is_multi_process else np.array([float(value)])
+
+
+_validation: dict[tuple[str, str], tuple[Any, Any]] = {}  # the last one: the traced program and the compiled one
+
+
+def _compiled_validation(traced: Any, mesh: Mesh) -> Any:
+    """Methods that are compared one after the other share a validation: compile it once.
+
+    The traced program is kept, so that addresses in its text stay those of its own functions.
+    """
+    which = digest(traced.jaxpr.consts, str(traced.jaxpr)), str(mesh.devices.tolist())
+    if which not in _validation:
+        _validation.clear()
+        _validation[which] = traced, traced.lower().compile()
+    return _validation[which][1]
 
 
 def _by_seed(spec: PyTree, mesh: Mesh) -> PyTree:
