@@ -87,10 +87,10 @@ WRITTEN = {
 }
 
 
-def measure(report=print):
+def measure(cases, report=print):
     """For each gradient: seconds, compile seconds and bytes of each implementation."""
     found = {}
-    for name, level, samples, coupled in cases():
+    for name, level, samples, coupled in cases:
         programs, entry = {}, {}
         for way, written in WRITTEN.items():
             programs[way], seconds = problem.compiled(of_leaves(written(level, samples, coupled)), LEAVES, KEY)
@@ -108,11 +108,11 @@ def measure(report=print):
     return found
 
 
-def whole_programs(report=print):
+def whole_programs(cases, report=print):
     """Seconds to trace and compile one program with the gradients of all levels, for each implementation."""
     found = {}
     for way, written in WRITTEN.items():
-        all_levels = problem.together([written(*case) for name, *case in cases() if name != "naive"])
+        all_levels = problem.together([written(*case) for name, *case in cases if name != "naive"])
         jax.clear_caches()  # as in a fresh process
         found[way] = problem.compiled(of_leaves(all_levels), LEAVES, KEY)[1]
         report(f"{way}: all levels compiled in {found[way]:.1f} s")
@@ -125,20 +125,22 @@ def ratios(found, whole, way, ours="dmlmc"):
     return {"ours": ours, "naive": levels.pop("naive"), "levels": levels, "compile": whole[way] / whole[ours]}
 
 
-def floating_point_operations():
-    """Operations of each gradient, counted by XLA. It counts a loop body once, so ``rows`` is set to avoid the loop."""
-    in_one_piece = hedging.FastHedgingLoss(rows=10**9)
-    return {
-        name: jax.jit(of_leaves(ours(in_one_piece, level, samples, coupled)))
-        .lower(LEAVES, KEY)
-        .cost_analysis()["flops"]
-        for name, level, samples, coupled in cases()
-    }
+def floating_point_operations(cases):
+    """Operations of each gradient, counted by XLA. It counts a loop body once, so ``rows`` is set to avoid the loop.
+
+    Only the CPU's client counts before compilation. After it, a GPU's matrix products are library calls, which count 0.
+    """
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        in_one_piece, found = hedging.FastHedgingLoss(rows=10**9), {}
+        leaves, key = jax.tree.map(jnp.zeros_like, LEAVES), jax.random.key(0)
+        for name, level, samples, coupled in cases:
+            function = of_leaves(ours(in_one_piece, level, samples, coupled))
+            found[name] = jax.jit(function).lower(leaves, key).cost_analysis()["flops"]
+    return found
 
 
-def cases():
+def cases(level0_samples):
     """Level and batch of each gradient at the experiment's settings: naive at level 6, and every coupled level."""
-    plan = dmlmc.plan(problem.RATES, 6, level0_samples=512, allocation="paper")
-    yield "naive", 6, plan.naive_samples(), False
-    for level, samples in enumerate(plan.samples):
-        yield f"level {level}", level, samples, True
+    plan = dmlmc.plan(problem.RATES, 6, level0_samples=level0_samples, allocation="paper")
+    levels = [(f"level {level}", level, samples, True) for level, samples in enumerate(plan.samples)]
+    return [("naive", 6, plan.naive_samples(), False), *levels]
