@@ -2,8 +2,8 @@
 
 Executed copies go to ``notebooks/executed/<profile>/``, figures and their data to ``figures/`` or ``figures/quick/``.
 A notebook is skipped if none of its inputs changed since its last finished run: its code, its parameters, the files
-it reads, the package and the lock file. Compiled programs are kept in ``.cache/``. ``--seeds 3 --max-level 4`` sets parameters in every selected notebook that
-has them.
+it reads, the package and the lock file. Compiled programs are kept in ``.cache/``. ``--seeds 3 --max-level 4`` sets
+parameters in every selected notebook that has them.
 """
 
 import argparse
