@@ -76,8 +76,8 @@ def bytes_of_a_step(memory: dict[str, Any]) -> str:
         f"l_max = {finest},",
         f"{first['level0_samples']} paths at level 0, {_kibibytes(first['parameters'])} KiB of parameters): {peaks}.",
         f"From step to step delayed MLMC keeps {kept[DELAYED]} of them, one gradient per stale level, streaming MLMC",
-        f"{kept[STREAMING]}, the states of its paths in flight, naive and MLMC nothing. The rest holds the paths of one",
-        "level, states and noise at every time step, and the derivative of one time step. Temporaries measured for",
+        f"{kept[STREAMING]}, the states of its paths in flight, naive and MLMC nothing. The rest holds the paths of",
+        "one level, states and noise at every time step, and the derivative of one time step. Temporaries measured for",
         f"several sizes are {min(ratios):.1f} to {max(ratios):.1f} times what this count gives.",
     )
     return "\n".join(sentences)
