@@ -1,4 +1,4 @@
-"""Bytes of one step of each estimator, beside what theory says: ``python -m tests.benchmarks.memory``, half a minute.
+"""Bytes of one step of each estimator, beside what theory says: ``python -m tests.benchmarks.memory``, about a minute.
 
 The problem is deep hedging as any SDE. Plans are held ones, so all methods but naive have the same noise over many
 steps, and naive that of one step. Beside parameters and gradient, a compiled step needs
