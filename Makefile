@@ -10,6 +10,7 @@ GET_UV := command -v uv >/dev/null 2>&1 || { "$(PYTHON)" -m venv .lock-venv && .
 UV := PATH="$$PATH:$(CURDIR)/.lock-venv/bin" uv
 LOCK_FLAGS := --extra dev --universal --fork-strategy fewest --no-emit-index-url --no-emit-find-links --no-annotate --no-header
 UPGRADE ?= --upgrade
+SCALE ?= 1
 
 .PHONY: help setup test test-lowest reproduce quick lab test-lab notebooks bench mutants lock format
 .DEFAULT_GOAL := help
@@ -65,8 +66,8 @@ test-lab: setup  ## test the start notebook in JupyterLab with Chromium (Debian:
 notebooks: setup  ## run the notebooks at small size and write the cleaned outputs into them, to be committed
 	$(RUN) -m dmlmc.reproduce --profile quick --in-place --force
 
-bench: setup  ## measure compile time and seconds per step, into figures/data/benchmarks.json
-	$(RUN) -m tests.benchmarks
+bench: setup  ## measure compile time, seconds and bytes per step, into figures/data/benchmarks.json (larger on a GPU: SCALE=64)
+	$(RUN) -m tests.benchmarks --scale $(SCALE)
 
 mutants: setup  ## mutation testing, into tests/MUTANTS.md (installs mutmut into .venv; about twenty minutes)
 	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(RUN) -c requirements.lock $(MUTMUT); \

@@ -1,7 +1,8 @@
 """The computed parts of the README: ``python -m dmlmc.reproduce.readme`` fills them in.
 
 The headline and the table of claims come from ``figures/data/summary.json``, which ``make reproduce`` writes. The
-table of seconds on many devices comes from the model of ``dmlmc.theory.scaling``.
+bytes of a step come from ``figures/data/benchmarks.json``, which ``make bench`` writes. The table of seconds on many
+devices comes from the model of ``dmlmc.theory.scaling``.
 """
 
 import argparse
@@ -14,16 +15,21 @@ from typing import Any
 from dmlmc._internal.files import write
 from dmlmc.reproduce.claims import CLAIMS
 from dmlmc.reproduce.summary import DATA, as_rows
+from dmlmc.schedule import DELAYED, STREAMING
 from dmlmc.theory.scaling import scaling_rows
 
 TUNED, PUBLISHED = ("SGD", "Adam"), "paper's"
 README = Path(__file__).parents[2] / "README.md"
 
 
-def filled(text: str, records: Sequence[dict[str, Any]]) -> str:
-    """The text of a README with headline and tables replaced. ``records`` are those of ``summary.json``."""
+def filled(text: str, records: Sequence[dict[str, Any]], memory: dict[str, Any]) -> str:
+    """The text of a README with headline and tables replaced.
+
+    ``records`` are those of ``summary.json``, ``memory`` is that of ``benchmarks.json``.
+    """
     text = fill_between(text, markers("headline"), headline(records))
     text = fill_between(text, markers("summary"), markdown_table(claim_rows(records)))
+    text = fill_between(text, markers("memory"), bytes_of_a_step(memory))
     return fill_between(text, markers("scaling"), markdown_table(scaling_rows()))
 
 
@@ -55,6 +61,30 @@ def headline(records: Sequence[dict[str, Any]]) -> str:
         f"with the paper's sample counts, and {at_tuned_rates('held')} times less with *held* ones, the default here.",
     )
     return "\n".join(sentences)
+
+
+def bytes_of_a_step(memory: dict[str, Any]) -> str:
+    """What a step of each method needs and keeps, at the largest l_max that was measured."""
+    finest = max(row["max_level"] for row in memory["rows"])
+    rows = {row["method"]: row for row in memory["rows"] if row["max_level"] == finest}
+    first = next(iter(rows.values()))
+    peaks = ", ".join(f"{method} {_kibibytes(row['peak'])}" for method, row in rows.items())
+    kept = {method: _kibibytes(rows[method]["state"]) for method in (DELAYED, STREAMING)}
+    ratios = [row["temporaries"] / row["predicted_temporaries"] for row in memory["rows"]]
+    sentences = (
+        f"Memory of one step in KiB, as XLA counts it, device {memory['machine']['device']} (deep hedging as any SDE, "
+        f"l_max = {finest},",
+        f"{first['level0_samples']} paths at level 0, {_kibibytes(first['parameters'])} KiB of parameters): {peaks}.",
+        f"From step to step delayed MLMC keeps {kept[DELAYED]} of them, one gradient per stale level, streaming MLMC",
+        f"{kept[STREAMING]}, the states of its paths in flight, naive and MLMC nothing. The rest holds the paths of",
+        "one level, states and noise at every time step, and the derivative of one time step. Temporaries measured for",
+        f"several sizes are {min(ratios):.1f} to {max(ratios):.1f} times what this count gives.",
+    )
+    return "\n".join(sentences)
+
+
+def _kibibytes(count: int) -> str:
+    return f"{count / 2**10:.0f}"
 
 
 def claim_rows(records: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
@@ -95,7 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command: fill headline and tables."""
     argparse.ArgumentParser("python -m dmlmc.reproduce.readme", description=__doc__).parse_args(arguments)
     records = json.loads((DATA / "summary.json").read_text())
-    write(README, filled(README.read_text(), records))
+    memory = json.loads((DATA / "benchmarks.json").read_text())["memory"]
+    write(README, filled(README.read_text(), records, memory))
     return 0
 
 

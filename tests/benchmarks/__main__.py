@@ -1,23 +1,17 @@
 """``make bench``: measure, print tables and write ``figures/data/benchmarks.json``. Takes fifteen minutes.
 
-Absolute times depend on the machine and its load. Compare ratios within one run.
+Absolute times depend on the machine and its load. Compare ratios within one run. On a GPU, ``make bench SCALE=64``
+multiplies all batches but the smallest by 64, so that it has enough to do.
 """
 
-import json
 import os
-import platform
-from importlib.metadata import version
-from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 
-from dmlmc._internal.files import write
 from dmlmc.calibration.timing import in_turn
-from tests.benchmarks import latency, peers, problem, torch_peer
+from tests.benchmarks import latency, memory, peers, problem, results, torch_peer
 
-OUTPUT = Path(__file__).parents[2] / "figures" / "data" / "benchmarks.json"
-FEW = 4  # paths at level 0 in the latency-bound regime
+FEW, MANY = 4, 512  # paths at level 0 in the latency-bound regime, and in the experiment
 COMPARED = {  # key in the file: the other implementation, and which of ours
     "against_diffrax": ("diffrax.diffeqsolve", "dmlmc"),
     "against_scan": ("lax.scan", "dmlmc"),
@@ -27,19 +21,26 @@ COMPARED = {  # key in the file: the other implementation, and which of ours
 }
 
 
-def matmul_rate(size=1024):
-    """Floating point operations per second of a large matrix product, as the best this machine can do."""
-    left = jnp.ones((size, size))
-    product, _ = problem.compiled(jnp.matmul, left, left)
-    return 2 * size**3 / in_turn({"matmul": lambda: product(left, left)}).seconds["matmul"]
+def matmul_rate(sizes=(1024, 4096)):
+    """Floating point operations per second of a large matrix product, as the best this machine can do.
+
+    A GPU needs the larger product to be busy.
+    """
+    rates = []
+    for size in sizes:
+        left = jnp.ones((size, size))
+        product, _ = problem.compiled(jnp.matmul, left, left)
+        seconds = in_turn({"matmul": lambda product=product, left=left: product(left, left)}).seconds["matmul"]
+        rates.append(2 * size**3 / seconds)
+    return max(rates)
 
 
-def regimes():
+def regimes(scale):
     """Seconds per step: few paths and many levels, the experiment's batch, and l_max = 6 against the batch."""
     settings = {
         "latency_bound": [(level, FEW) for level in range(2, 11)],
-        "compute_bound": [(level, 512) for level in (2, 4, 6)],
-        "against_samples": [(6, samples) for samples in (16, 64, 256)],
+        "compute_bound": [(level, MANY * scale) for level in (2, 4, 6)],
+        "against_samples": [(6, samples * scale) for samples in (16, 64, 256)],
     }
     found = {}
     for regime, cases in settings.items():
@@ -57,23 +58,24 @@ def regimes():
     return found
 
 
-def gradients():
+def gradients(scale):
     """Each gradient in every implementation, the ratios, and how close ours is to the matmul rate."""
     print("\ngradients at the experiment's settings", flush=True)
-    measured = peers.measure()
-    whole = peers.whole_programs()
+    cases = peers.cases(MANY * scale)
+    rate, operations = matmul_rate(), peers.floating_point_operations(cases)
+    measured = peers.measure(cases)
+    whole = peers.whole_programs(cases)
     found: dict = {"gradients": measured, "whole_program_compile_seconds": whole}
     for key, (way, ours) in COMPARED.items():
         found[key] = ratio = peers.ratios(measured, whole, way, ours)
         levels = ", ".join(f"{value:.1f}" for value in ratio["levels"].values())
         print(f"{way} over {ours}: naive {ratio['naive']:.1f}, levels {levels}, compile {ratio['compile']:.1f}")
     if torch_peer.INSTALLED:
-        _, level, samples, _ = next(iter(peers.cases()))
+        _, level, samples, _ = cases[0]
         found["against_torchsde"] = {"naive, Euler": torch_peer.ratio(level, samples, problem.KEY)}
         print(f"torchsde over ours, naive, Euler: {found['against_torchsde']['naive, Euler']:.1f}")
     else:
         print("torchsde is not installed: left out (pip install torchsde into .venv to add it)")
-    rate, operations = matmul_rate(), peers.floating_point_operations()
     found["floor"] = {
         name: {"flops": count, "share_of_matmul_rate": count / rate / measured[name]["dmlmc"]["seconds"]}
         for name, count in operations.items()
@@ -83,21 +85,20 @@ def gradients():
     return found | {"matmul_flops_per_second": rate}
 
 
-def main():
-    load = os.getloadavg()[0]
-    results = regimes() | gradients() | {"chain": latency.chain(), "parts": latency.parts(6, FEW)}
+def main(arguments=None):
+    scale, load = results.scale_from(arguments, str(__doc__)), os.getloadavg()[0]
+    found = memory.measure(scale) | regimes(scale) | gradients(scale)
+    found |= {"chain": latency.chain(1024 * scale), "parts": latency.parts(6, FEW)}
     spreads = [
         (max(one["repeats"]) - min(one["repeats"])) / one["seconds"]
         for regime in ("latency_bound", "compute_bound", "against_samples")
-        for entry in results[regime].values()
+        for entry in found[regime].values()
         for one in entry["methods"]
     ]
-    results["spread"] = {"median": sorted(spreads)[len(spreads) // 2], "largest": max(spreads)}
-    results["versions"] = {name: version(name) for name in ("jax", "diffrax", "equinox")}
-    results["machine"] = {"processor": platform.machine(), "cores": os.cpu_count(), "load_before": load}
-    results["machine"] |= {"device": jax.devices()[0].device_kind}
-    write(OUTPUT, json.dumps(results, indent=1) + "\n")
-    print(f"\nspread of the repeats: median {results['spread']['median']:.0%}; written to {OUTPUT.name}")
+    found["spread"] = {"median": sorted(spreads)[len(spreads) // 2], "largest": max(spreads)}
+    found["machine"] = results.machine(scale) | {"load_before": load}
+    results.save(found, keep=False)
+    print(f"\nspread of the repeats: median {found['spread']['median']:.0%}; written to {results.OUTPUT.name}")
 
 
 if __name__ == "__main__":

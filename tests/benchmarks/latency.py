@@ -24,9 +24,10 @@ def measure(max_level, level0_samples, repeats):
     return entry
 
 
-def chain(level=3):
-    """Seconds of an SGD step at one level against the number of paths."""
-    return chain_seconds(problem.LOSS, problem.PARAMS, level, [2**k for k in range(0, 11, 2)]).to_dict("records")
+def chain(most, level=3):
+    """Seconds of an SGD step at one level against the number of paths, up to ``most``."""
+    counts = [2**k for k in range(0, most.bit_length(), 2)]
+    return chain_seconds(problem.LOSS, problem.PARAMS, level, counts).to_dict("records")
 
 
 def parts(max_level, level0_samples):

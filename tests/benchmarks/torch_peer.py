@@ -26,12 +26,14 @@ def naive_gradient(level: int, samples: int, key: Key[Array, ""]) -> Callable[[]
     import torch
     import torchsde
 
+    device = "cuda" if jax.default_backend() == "gpu" else "cpu"  # the kind of device that jax uses
+
     def tensor(array):
-        return torch.tensor(np.array(array), requires_grad=True)
+        return torch.tensor(np.array(array), requires_grad=True, device=device)
 
     layers = [(tensor(layer.weight), tensor(layer.bias)) for layer in problem.PARAMS.network.layers]
     price = tensor(problem.PARAMS.price)
-    noise = torch.tensor(np.array(problem.LOSS.batch(jax.random.split(key, samples), level)))
+    noise = torch.tensor(np.array(problem.LOSS.batch(jax.random.split(key, samples), level)), device=device)
     steps, market = noise.shape[1], problem.TRAINED.market
 
     class Hedging(torch.nn.Module):
@@ -60,15 +62,15 @@ def naive_gradient(level: int, samples: int, key: Key[Array, ""]) -> Callable[[]
             return noise[:, round(float(t0) * steps)]
 
     def gradient():
-        start = torch.tensor([[market.spot, 0.0]], dtype=noise.dtype).repeat(samples, 1)
-        times = torch.linspace(0.0, market.maturity, 2)
+        start = torch.tensor([[market.spot, 0.0]], dtype=noise.dtype, device=device).repeat(samples, 1)
+        times = torch.linspace(0.0, market.maturity, 2, device=device)
         states = torchsde.sdeint(
             Hedging(), start, times, bm=StoredIncrements(), method="euler", dt=market.maturity / steps
         )
         last = states[-1]
         loss = torch.mean((torch.relu(last[:, 0] - market.strike) - last[:, 1] - price) ** 2)
         wanted = [array for layer in layers for array in layer] + [price]
-        return np.concatenate([one.numpy().ravel() for one in torch.autograd.grad(loss, wanted)])
+        return np.concatenate([one.cpu().numpy().ravel() for one in torch.autograd.grad(loss, wanted)])
 
     return gradient
 
@@ -78,7 +80,8 @@ def ratio(level: int, samples: int, key: Key[Array, ""]) -> float:
     loss = eqx.tree_at(lambda loss: loss.solver, problem.LOSS, diffrax.Euler())
     ours = eqx.filter_jit(mean_gradient(loss.losses, loss, level, samples))
     theirs = naive_gradient(level, samples, key)
-    expected = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(ours(problem.PARAMS, key))])
+    with jax.default_matmul_precision("highest"):  # as torch multiplies, also where jax would round the factors
+        expected = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(ours(problem.PARAMS, key))])
     np.testing.assert_allclose(theirs(), expected, rtol=1e-2, atol=1e-3 * np.max(np.abs(expected)))
     found = in_turn({"ours": partial(ours, problem.PARAMS, key), "theirs": theirs}, repeats=3).seconds
     return float(found["theirs"] / found["ours"])
