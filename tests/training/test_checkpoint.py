@@ -1,6 +1,7 @@
 """Checkpoints under attack: killed runs, full disks, damaged files, two runs at once, and runs that are not theirs."""
 
 import os
+import random
 import resource
 import signal
 import time
@@ -146,6 +147,33 @@ def test_a_cut_or_overwritten_end_is_noticed(saved, tmp_path_factory, share, tai
     kept = content[: int(share * len(content))]
     assert is_refused_or_unharmed(tmp_path_factory.mktemp("cut"), kept)
     is_refused_or_unharmed(tmp_path_factory.mktemp("overwritten"), kept + tail)
+
+
+def mutated(content, chance):
+    """The content with one to three changes: flipped bits, a cut, an insertion, a block that is repeated or moved."""
+    for _ in range(chance.randint(1, 3)):
+        start = chance.randrange(len(content) + 1)
+        end, to = min(len(content), start + chance.randint(1, 300)), chance.randrange(len(content) + 1)
+        before, block, after = content[:start], content[start:end], content[end:]
+        flipped = bytes(byte ^ (1 << chance.randrange(8)) for byte in block[:8])
+        content = chance.choice(
+            [
+                before + flipped + block[8:] + after,
+                before + after,
+                before + chance.randbytes(len(block)) + block + after,
+                before + block + block + after,
+                content[:to] + block + content[to:],
+                before + after[:to] + block + after[to:],
+                before,
+            ]
+        )
+    return content
+
+
+def test_a_thousand_mutations_are_noticed_or_harmless(saved, tmp_path):
+    chance, content = random.Random(0), (saved / checkpoint.FILE_NAME).read_bytes()
+    refused = sum(is_refused_or_unharmed(tmp_path, mutated(content, chance)) for _ in range(1000))
+    assert refused > 900  # the others hit time stamps and the like, or changed nothing
 
 
 def test_a_shape_changed_in_place_is_noticed(tmp_path):
