@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command: fill headline and tables."""
     argparse.ArgumentParser("python -m dmlmc.reproduce.readme", description=__doc__).parse_args(arguments)
     records = json.loads((DATA / "summary.json").read_text())
-    write(README, filled(README.read_text(), records))
+    write(README, filled(README.read_text(encoding="utf-8"), records))
     return 0
 
 
