@@ -24,6 +24,12 @@ def mesh(samples: int | None = None, seeds: int = 1) -> Mesh:
     ``samples`` defaults to the number of devices of all processes, divided by ``seeds``. The devices of a group are
     neighbours, since they add up their gradients. Groups do not communicate.
 
+    If one of several processes dies, the others end too. They do not hang, and there is no exception to catch: jax
+    aborts them, with "Terminating process because the JAX distributed service detected fatal errors" in the log.
+    It does so at once if process 0 died, and for any other one after the ``heartbeat_timeout_seconds`` of
+    ``jax.distributed.initialize``, 100 by default. Start all of them again with the same ``directory`` of
+    ``dmlmc.train``, and they go on from the last checkpoint.
+
     >>> dict(mesh(samples=1, seeds=1).shape)
     {'seeds': 1, 'samples': 1}
     """

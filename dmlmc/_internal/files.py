@@ -21,4 +21,4 @@ def whole(path: Path) -> Iterator[Path]:
 def write(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
     with whole(path) as temporary:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8")

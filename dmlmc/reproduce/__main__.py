@@ -75,7 +75,10 @@ def keep_compiled(directory: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code: 0, 1 if a notebook failed, 2 for wrong arguments, 130 after an interrupt."""
+    """Run the command.
+
+    Exit code: 0, 1 if a notebook failed or a file cannot be written, 2 for wrong arguments, 130 after an interrupt.
+    """
     parser = command_line()
     options, others = parser.parse_known_args(arguments)
     try:
@@ -94,12 +97,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         keep_compiled(jobs.NOTEBOOKS.parent / ".cache" / "jax")
     try:
         failures = jobs.run(selected, force=options.force, in_place=options.in_place, at_once=at_once)
-    except KeyboardInterrupt:
-        print("\ninterrupted; finished notebooks are kept, run the same command to continue", file=sys.stderr)
-        return 130
-    data = jobs.NOTEBOOKS / overrides.get("output", PROFILES[options.profile]) / "data"
-    claims = summary.judge(data, failed=failures)
-    write(data / "summary.json", summary.to_json(claims))
+        data = jobs.NOTEBOOKS / overrides.get("output", PROFILES[options.profile]) / "data"
+        claims = summary.judge(data, failed=failures)
+        write(data / "summary.json", summary.to_json(claims))
+    except (KeyboardInterrupt, OSError) as error:  # a full disk, for instance
+        why, code = ("interrupted", 130) if isinstance(error, KeyboardInterrupt) else (str(error), 1)
+        print(f"\n{why}; finished notebooks are kept, run the same command to continue", file=sys.stderr)
+        return code
     print(f"\n{summary.as_text(claims)}\n\nwritten to {(data / 'summary.json').resolve()}", flush=True)
     for name, failure in failures.items():
         print(f"{name} FAILED in {failure}", file=sys.stderr)

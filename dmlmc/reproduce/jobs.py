@@ -38,17 +38,22 @@ class Job:
     def start(self, label: str, row: int) -> None:
         """Start to run the notebook, with its progress bar in the given row of the terminal."""
         self.stamp.unlink(missing_ok=True)
+        for torn in self.executed.parent.glob(f".*.{self.name}.*"):  # left by a run that was killed while writing
+            torn.unlink(missing_ok=True)
         self.inputs, self.before = notebooks.hash_of_inputs(self.notebook, self.parameters), self._written()
         self.running = notebooks.Running(self.notebook, self.executed, self.parameters, label, row)
 
     def finish(self) -> notebooks.Outcome:
-        """Wait for the run to end. Write its stamp if it succeeded."""
+        """Wait for the run to end. Write its stamp if it succeeded. A run without a stamp counts as failed."""
         outcome = self.running.outcome()
         if outcome.failure is None:
             # Notebooks that run in parallel may list each other's files. Then a rerun may run too many, never too few.
             outputs = [path for path, when in self._written().items() if self.before.get(path) != when]
             stamp = {"inputs": self.inputs, **outcome._asdict(), "outputs": sorted(outputs)}
-            write(self.stamp, json.dumps(stamp, indent=1) + "\n")
+            try:
+                write(self.stamp, json.dumps(stamp, indent=1) + "\n")
+            except OSError as error:  # the other notebooks can still run
+                return outcome._replace(failure=f"writing {self.stamp}: {error}")
         return outcome
 
     def _written(self) -> dict[str, int]:

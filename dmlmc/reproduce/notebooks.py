@@ -116,6 +116,7 @@ class Running:
 def _execute(sender: Any, notebook: Path, target: Path, parameters: dict[str, Any], bar: dict[str, Any]) -> None:
     import papermill
 
+    _save_whole(target)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     began, failure = time.perf_counter(), None
     try:
@@ -128,6 +129,17 @@ def _execute(sender: Any, notebook: Path, target: Path, parameters: dict[str, An
         failure = _describe(target, error)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     sender.send(Outcome(time.perf_counter() - began, peak * (1 if sys.platform == "darwin" else 1024), failure))
+
+
+def _save_whole(target: Path) -> None:
+    """Let papermill replace ``target`` at every save. By itself it empties it first, and a full disk leaves it so."""
+    from papermill.iorw import LocalHandler, papermill_io
+
+    class Whole(LocalHandler):
+        def write(self, buf, path):
+            write(Path(path), buf)
+
+    papermill_io.register(str(target), Whole())  # for paths that begin so
 
 
 def _end_with_parent() -> None:
@@ -144,6 +156,8 @@ def _describe(target: Path, error: BaseException) -> str:
 
     name = getattr(error, "ename", type(error).__name__)
     value = getattr(error, "evalue", str(error)).strip().partition("\n")[0]
+    if isinstance(error, OSError):  # papermill passes on those of cells as errors of its own
+        return f"saving or starting it, not in a cell: {name}: {value}"
     cells = nbformat.read(target, as_version=4).cells if target.exists() else []
     code = [cell for cell in cells if cell.cell_type == "code"]
     # Papermill records the start of every cell, but marks a cell "failed" only after an exception.

@@ -125,8 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command: fill headline and tables."""
     argparse.ArgumentParser("python -m dmlmc.reproduce.readme", description=__doc__).parse_args(arguments)
     records = json.loads((DATA / "summary.json").read_text())
-    memory = json.loads((DATA / "benchmarks.json").read_text())["memory"]
-    write(README, filled(README.read_text(), records, memory))
+    memory = json.loads((DATA / "benchmarks.json").read_text(encoding="utf-8"))["memory"]
+    write(README, filled(README.read_text(encoding="utf-8"), records, memory))
     return 0
 
 

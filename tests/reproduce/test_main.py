@@ -260,6 +260,7 @@ print("done")"""
         wait_for(lambda process=process: gone(int(process)), 30, f"the end of process {process}")
     assert contents(figures) == {"small.txt": "1", "long.txt": "half"}
     assert [path.name for path in executed.glob("*.json")] == ["07_small.json"]
+    (executed / ".1.08_long.ipynb").write_text("half")  # as if it had been killed while saving
 
     again = subprocess.run(command, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
@@ -271,3 +272,38 @@ print("done")"""
 
     assert subprocess.run([*command, "--only", "08", "--force"], capture_output=True).returncode == 0  # uninterrupted
     assert found == (contents(figures), [printed(path) for path in sorted(executed.glob("*.ipynb"))])
+
+
+FULL = """import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))  # the system refuses to write more into a file
+"""
+
+
+def test_a_full_disk_loses_no_finished_notebook_and_leaves_none_half_written(project, monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))  # kernels write a history, which must not be the user's
+    notebook(project, "08_prints", 'print("x" * 2**17)')
+    many = 'import pathlib\nfor i in range(4000):\n    (pathlib.Path(output) / f"{i}.txt").touch()'
+    notebook(project, "09_writes", many)  # the stamp, which lists them, does not fit
+    notebook(project, "10_after", 'print("after")')
+    executed = project / "executed" / "quick"
+
+    full = subprocess.run([sys.executable, "-c", FULL + KILLED, str(project)], capture_output=True, text=True)
+    assert full.returncode == 1 and "Traceback" not in full.stderr, full.stderr
+    failed = re.findall(r"^(\w+) FAILED in (\w+) .*File too large", full.stderr, re.M)
+    assert failed == [("08_prints", "saving"), ("09_writes", "writing")]
+    books = {path.stem: printed(path) for path in executed.glob("*.ipynb")}  # all can be read
+    assert books == {"07_small": "quick has size 1\n", "08_prints": "", "09_writes": "", "10_after": "after\n"}
+    assert sorted({*contents(executed)} - {f"{name}.ipynb" for name in books}) == ["07_small.json", "10_after.json"]
+
+    assert main(["--profile", "quick", "--at-once", "1"]) == 0
+    out, _ = capfd.readouterr()
+    assert re.findall(r"^(\w+): up to date", out, re.M) == ["07_small", "10_after"]
+    assert re.findall(r"^(\w+): \d+ s", out, re.M) == ["08_prints", "09_writes"]
+    assert printed(executed / "08_prints.ipynb") == "x" * 2**17 + "\n"
+
+
+def test_a_summary_that_cannot_be_written_gets_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(jobs, "NOTEBOOKS", tmp_path / "notebooks")
+    (tmp_path / "figures" / "quick" / "data" / "summary.json").mkdir(parents=True)  # in the way
+    assert main(["--profile", "quick"]) == 1
+    assert "summary.json'; finished notebooks are kept, run the same command to continue" in capsys.readouterr().err

@@ -1,6 +1,5 @@
 """Checkpoints under attack: killed runs, full disks, damaged files, two runs at once, and runs that are not theirs."""
 
-import multiprocessing
 import os
 import random
 import resource
@@ -22,59 +21,18 @@ from tests.helpers.runs import PLAN, QUADRATIC, assert_same_run, run
 
 
 @pytest.fixture(scope="module")
-def start():
-    """Start ``killed.train`` in a fresh process, forked from one that has imported everything and computed nothing."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.helpers.killed"])
-    # Bit for bit only if compiled alike: see conftest.py. The cache spares each process the compilation.
-    cache = ("compilation_cache_dir", "persistent_cache_min_compile_time_secs", "persistent_cache_min_entry_size_bytes")
-    config = {f"jax_{name}": getattr(jax.config, f"jax_{name}") for name in cache}
-    config["jax_disable_most_optimizations"] = True
-
-    def start(directory, **options):
-        process = context.Process(target=killed.in_a_process, args=(config, directory), kwargs=options)
-        process.start()
-        return process
-
-    return start
-
-
-@pytest.fixture(scope="module")
 def uninterrupted():
     return killed.train()
 
 
-def written(directory):
-    try:
-        return (directory / checkpoint.FILE_NAME).stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
-
-
-def test_a_run_killed_twenty_times_ends_as_if_never_interrupted(tmp_path, start, uninterrupted):
-    chance, kills, in_training = random.Random(0), 0, 0
-    while kills < 20:
-        before, process = written(tmp_path), start(tmp_path)
-        if kills % 4:  # in the training itself
-            while written(tmp_path) == before:
-                assert process.is_alive(), "the run ended before it could be killed often enough"
-                time.sleep(0.001)
-            time.sleep(chance.uniform(0, 0.05))
-        else:  # while it starts, reads the checkpoint, traces and compiles
-            until = time.monotonic() + chance.uniform(0, 1.5)
-            while time.monotonic() < until and written(tmp_path) == before:  # on a fast machine it is past that sooner
-                time.sleep(0.001)
-        process.kill()
-        process.join()
-        assert process.exitcode == -signal.SIGKILL
-        kills, in_training = kills + 1, in_training + (written(tmp_path) > before)
-    assert in_training >= 15
+def test_a_run_killed_twenty_times_ends_as_if_never_interrupted(tmp_path, uninterrupted):
+    assert killed.kill_repeatedly(tmp_path, times=20) >= 15
     assert_same_run(killed.train(tmp_path), uninterrupted)
     assert os.listdir(tmp_path) == [checkpoint.FILE_NAME]
 
 
-def test_a_run_killed_while_it_writes_a_checkpoint_resumes(tmp_path, start, uninterrupted):
-    process = start(tmp_path, dies_at_save=4)
+def test_a_run_killed_while_it_writes_a_checkpoint_resumes(tmp_path, uninterrupted):
+    process = killed.start(tmp_path, dies_at_save=4)
     process.join()
     assert process.exitcode == -signal.SIGKILL
     assert len(os.listdir(tmp_path)) == 2  # the last good one and the torn one
@@ -82,9 +40,9 @@ def test_a_run_killed_while_it_writes_a_checkpoint_resumes(tmp_path, start, unin
     assert os.listdir(tmp_path) == [checkpoint.FILE_NAME]
 
 
-def test_a_second_run_in_the_same_directory_is_refused_at_once_and_harms_nothing(tmp_path, start, uninterrupted):
-    first = start(tmp_path)
-    while not written(tmp_path):
+def test_a_second_run_in_the_same_directory_is_refused_at_once_and_harms_nothing(tmp_path, uninterrupted):
+    first = killed.start(tmp_path)
+    while not killed.written(tmp_path):
         assert first.is_alive()
         time.sleep(0.001)
     os.kill(first.pid, signal.SIGSTOP)  # in the middle of its training, however slow this test is
@@ -189,6 +147,33 @@ def test_a_cut_or_overwritten_end_is_noticed(saved, tmp_path_factory, share, tai
     kept = content[: int(share * len(content))]
     assert is_refused_or_unharmed(tmp_path_factory.mktemp("cut"), kept)
     is_refused_or_unharmed(tmp_path_factory.mktemp("overwritten"), kept + tail)
+
+
+def mutated(content, chance):
+    """The content with one to three changes: flipped bits, a cut, an insertion, a block that is repeated or moved."""
+    for _ in range(chance.randint(1, 3)):
+        start = chance.randrange(len(content) + 1)
+        end, to = min(len(content), start + chance.randint(1, 300)), chance.randrange(len(content) + 1)
+        before, block, after = content[:start], content[start:end], content[end:]
+        flipped = bytes(byte ^ (1 << chance.randrange(8)) for byte in block[:8])
+        content = chance.choice(
+            [
+                before + flipped + block[8:] + after,
+                before + after,
+                before + chance.randbytes(len(block)) + block + after,
+                before + block + block + after,
+                content[:to] + block + content[to:],
+                before + after[:to] + block + after[to:],
+                before,
+            ]
+        )
+    return content
+
+
+def test_a_thousand_mutations_are_noticed_or_harmless(saved, tmp_path):
+    chance, content = random.Random(0), (saved / checkpoint.FILE_NAME).read_bytes()
+    refused = sum(is_refused_or_unharmed(tmp_path, mutated(content, chance)) for _ in range(1000))
+    assert refused > 900  # the others hit time stamps and the like, or changed nothing
 
 
 def test_a_shape_changed_in_place_is_noticed(tmp_path):
