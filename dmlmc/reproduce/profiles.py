@@ -100,6 +100,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "rival_levels": {"naive": [6, 10], "MLMC": [6, 10], "delayed MLMC": [6]},
         "batches": [16, 512],
         "repeats": 9,
+        "theory_level": 4,
         "output": "../figures",
     },
     "06_wall_clock": {

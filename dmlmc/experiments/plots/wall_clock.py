@@ -32,7 +32,7 @@ def path_times(chain: pd.DataFrame) -> Figure:
     """Seconds per SGD step against the number of parallel paths: columns ``paths, seconds, low, high``."""
     figure, (axis,) = panels(1, (5.0, 3.6))
     axis.fill_between(chain.paths, chain.low, chain.high, color=COLOURS[NAIVE], alpha=0.3)
-    axis.plot(chain.paths, chain.seconds, "s-", color=COLOURS[NAIVE], label="measured, and its range")
+    axis.plot(chain.paths, chain.seconds, "s-", color=COLOURS[NAIVE], label="measured, 95% interval of the median")
     last = chain.iloc[-1]
     axis.plot(chain.paths, last.seconds * chain.paths / last.paths, "k:", linewidth=1, label="as much per path")
     axis.axhline(chain.seconds.iloc[0], color="black", linestyle="--", linewidth=1, label="as long as one path")
