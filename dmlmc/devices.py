@@ -4,8 +4,10 @@ A mesh may span several processes. Each of them then runs the same program and h
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
@@ -81,6 +83,25 @@ def devices_sharing() -> int | None:
         return jax.lax.axis_size(SAMPLES)
     except NameError:  # there is no such axis
         return None
+
+
+def share_call(mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+    """``function(params, ...)`` on every device of the mesh, each with its share of the samples, as one compiled call.
+
+    Within ``dmlmc.train``, which is already on the mesh, it is the function itself.
+    """
+
+    def shared(params, *rest):
+        if devices_sharing() is not None:
+            return function(params, *rest)
+        arrays, static = eqx.partition(params, eqx.is_array)
+        on_device = jax.shard_map(
+            lambda arrays, *rest: function(eqx.combine(arrays, static), *rest),
+            mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False,
+        )  # fmt: skip
+        return on_device(arrays, *rest)
+
+    return eqx.filter_jit(shared)
 
 
 def share_samples(

@@ -16,7 +16,7 @@ from jaxtyping import Array, Key, PyTree
 
 from dmlmc._internal.array_checks import alike, parameters, random_key, step_index
 from dmlmc._internal.checks import function, instance, integer, numbers, positive
-from dmlmc.devices import SAMPLES, WHOLE, check_mesh, devices_sharing
+from dmlmc.devices import SAMPLES, WHOLE, check_mesh, share_call
 from dmlmc.gradients import mean_gradient
 from dmlmc.held import Held, carried_over, never_computed, of_all_seeds
 from dmlmc.losses import MultilevelLoss
@@ -218,22 +218,8 @@ def on_mesh(mesh: Mesh | None, estimator: GradientEstimator) -> GradientEstimato
     if SAMPLES not in mesh.axis_names:
         return estimator._replace(mesh=mesh)
     spec = estimator.state_spec
-
-    def shared(function, in_specs, out_specs):
-        def of_all_devices(params, *rest):
-            if devices_sharing() is not None:  # inside dmlmc.train, which is already on the mesh
-                return function(params, *rest)
-            arrays, static = eqx.partition(params, eqx.is_array)
-            on_device = jax.shard_map(
-                lambda arrays, *rest: function(eqx.combine(arrays, static), *rest),
-                mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False,
-            )  # fmt: skip
-            return on_device(arrays, *rest)
-
-        return eqx.filter_jit(of_all_devices)
-
-    init = shared(estimator.init, (WHOLE,), spec)
-    estimate = shared(estimator.estimate, (WHOLE, spec, WHOLE, WHOLE), (WHOLE, spec))
+    init = share_call(mesh, estimator.init, (WHOLE,), spec)
+    estimate = share_call(mesh, estimator.estimate, (WHOLE, spec, WHOLE, WHOLE), (WHOLE, spec))
     return estimator._replace(init=init, estimate=traced_step(estimate), mesh=mesh)
 
 

@@ -224,16 +224,8 @@ class SDELoss(MultilevelLoss):
         return simulate(increments) if self.copies == 1 else jax.vmap(simulate, in_axes=1)(increments)
 
     def _grid(self, increments: Any, *, from_level: int = 0) -> Float[Array, " points"]:
-        shape = getattr(increments, "shape", None)
-        steps = shape[0] if shape else 0
-        grids = [self.coarsest_steps << level for level in range(from_level, steps.bit_length())]
         wanted = (self.noise_dim,) if self.copies == 1 else (self.copies, self.noise_dim)
-        if steps not in grids or shape != (steps, *wanted):
-            raise ValueError(
-                f"SDELoss: noise must have shape (coarsest_steps * 2**level, {'copies, ' * (self.copies > 1)}noise_dim)"
-                f" = ({self.coarsest_steps} * 2**level, {', '.join(map(str, wanted))}) with level >= {from_level}, got "
-                f"{increments if shape is None else shape}; loss.sample(key, level) draws it."
-            )
+        steps = sde_arguments.steps_of_noise(increments, self.coarsest_steps, wanted, from_level)
         return jnp.asarray(np.linspace(0.0, self.t1, steps + 1), increments.dtype)
 
     def simulator(self, params: PyTree, context: Any, dtype: Any) -> Simulator:

@@ -71,6 +71,20 @@ def grid_steps(times: Sequence[float] | None, t1: float, coarsest_steps: int) ->
     return tuple(int(step) for step in whole)
 
 
+def steps_of_noise(increments: Any, coarsest_steps: int, of_step: tuple[int, ...], from_level: int) -> int:
+    """The number of steps of a sample's increments, which must be of some level from ``from_level`` on."""
+    shape = getattr(increments, "shape", None)
+    steps = shape[0] if shape else 0
+    grids = [coarsest_steps << level for level in range(from_level, steps.bit_length())]
+    if steps not in grids or shape != (steps, *of_step):
+        raise ValueError(
+            f"SDELoss: noise must have shape (coarsest_steps * 2**level, {'copies, ' * (len(of_step) > 1)}noise_dim)"
+            f" = ({coarsest_steps} * 2**level, {', '.join(map(str, of_step))}) with level >= {from_level}, got "
+            f"{increments if shape is None else shape}; loss.sample(key, level) draws it."
+        )
+    return steps
+
+
 def _advice(shares: np.ndarray, coarsest_steps: int) -> str:
     """The least number of steps, not below the given one, whose grid has all the times."""
     if not np.all((shares > 0) & (shares <= 1)):

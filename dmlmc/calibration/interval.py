@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+RESAMPLES = 2000  # of a bootstrap
+
 
 class Interval(NamedTuple):
     """An estimate and its 95% confidence interval.
@@ -44,21 +46,28 @@ def mean_interval(values: Any) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def median_interval(values: Any, under: Any = None, *, resamples: int = 2000) -> Interval:
-    """Median and 95% bootstrap interval; with ``under``, of the ratio of two medians, paired by their places.
-
-    The resamples are the same at every call, so that the interval is a function of the values.
+def median_interval(values: Any) -> Interval:
+    """Median and 95% bootstrap interval.
 
     >>> print(median_interval([1.0, 2.0, 3.0, 4.0, 100.0]))
     3.00 [1.00, 100.00]
     """
-    groups = [np.asarray(group, dtype=float) for group in (values, under) if group is not None]
-    size = groups[0].size
-    which = np.random.default_rng(0).integers(size, size=(resamples, size))
-    estimate, medians = (
-        of[0] / of[1] if len(of) == 2 else of[0]
-        for of in ([np.median(group) for group in groups], [np.median(group[which], axis=1) for group in groups])
-    )
-    if size < 2:
-        return Interval(float(estimate), math.nan, math.nan)
-    return Interval(float(estimate), *map(float, np.quantile(medians, [0.025, 0.975])))
+    return median_ratio(values, np.ones_like(values))
+
+
+def median_ratio(over: Any, under: Any) -> Interval:
+    """The ratio of two medians and its 95% bootstrap interval, for repeats that took turns.
+
+    A resample takes the same repeats of both. The resamples are the same at every call, so that the interval is a
+    function of the values. That of a single repeat is not known.
+
+    >>> print(median_ratio([2.0, 4.0, 60.0], [1.0, 2.0, 30.0]))
+    2.00 [2.00, 2.00]
+    """
+    one, other = (np.asarray(values, dtype=float) for values in (over, under))
+    estimate = float(np.median(one) / np.median(other))
+    if one.size < 2:
+        return Interval(estimate, math.nan, math.nan)
+    which = np.random.default_rng(0).integers(one.size, size=(RESAMPLES, one.size))
+    ratios = np.median(one[which], axis=1) / np.median(other[which], axis=1)
+    return Interval(estimate, *np.quantile(ratios, [0.025, 0.975]).tolist())

@@ -22,7 +22,7 @@ from jaxtyping import Array, Key, PyTree
 from dmlmc._internal.array_checks import parameters, random_key
 from dmlmc._internal.checks import instance, integer
 from dmlmc.allocation import plan
-from dmlmc.calibration.interval import Interval, median_interval
+from dmlmc.calibration.interval import Interval, median_interval, median_ratio
 from dmlmc.devices import one_device
 from dmlmc.estimators import GradientEstimator, delayed_mlmc, mlmc, naive
 from dmlmc.losses import MultilevelLoss
@@ -125,7 +125,7 @@ def seconds_ratio(table: pd.DataFrame, over: str, under: str) -> Interval:
     >>> print(seconds_ratio(table, "MLMC", "naive"))
     2.00 [2.00, 2.00]
     """
-    return median_interval(*(table[table.method == method].repeats.iloc[0] for method in (over, under)))
+    return median_ratio(*(table[table.method == method].repeats.iloc[0] for method in (over, under)))
 
 
 def chain_seconds(

@@ -177,7 +177,8 @@ def summary(record: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """By method: best rate and loss at equal iterations, seconds to a loss for good, span ratio to MLMC, in JSON types.
 
     ``record`` has ``seconds``. The loss to reach is ``tuned.common_target``, each method at the rate that needs least.
-    Losses and seconds are medians over seeds with quartiles; the ratio is paired, with its 95% interval.
+    Losses and seconds are medians over seeds with quartiles; the ratio is paired, with its 95% interval. ``at_the_edge``:
+    the best rate is the least or largest tried, so a better one may lie beyond.
     """
     losses, target = late_losses(record), common_target(record)
     best = best_rates(losses)
@@ -186,10 +187,12 @@ def summary(record: pd.DataFrame) -> dict[str, dict[str, Any]]:
     unknown = {**in_json(mean_interval([np.nan])), "pairs": 0}
     found = {}
     for method in record.method.unique():
+        tried = record[record.method == method].learning_rate
         needed = seconds[method].fillna(np.inf) if method in seconds else pd.Series([np.inf])
         quarters = zip(("median", "low", "high"), (0.5, 0.25, 0.75), strict=True)
         found[method] = {
             "best_rate": float(best[method]),
+            "at_the_edge": bool(best[method] in (tried.min(), tried.max())),
             "final_loss": at_best.loc[method, ["median", "low", "high"]].to_dict(),
             "seconds_to_target": {name: float(np.quantile(needed, q, method="nearest")) for name, q in quarters},
             "span_ratio_to_mlmc": ratios.get(method, unknown),
@@ -208,7 +211,11 @@ def summary_table(summaries: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
     rows = []
     for optimiser, methods in summaries.items():
         for method, found in methods.items():
-            row = {"optimiser": optimiser, "method": method, "best rate": f"{found['best_rate']:g}"}
+            row = {
+                "optimiser": optimiser,
+                "method": method,
+                "best rate": f"{found['best_rate']:g}{', an edge' * found['at_the_edge']}",
+            }
             row["loss at equal iterations"] = shown(found["final_loss"], "median")
             row["seconds to a common loss"] = shown(found["seconds_to_target"], "median")
             row["MLMC's span / its span"] = shown(found["span_ratio_to_mlmc"], "mean")

@@ -86,13 +86,7 @@ def at_least(value: float) -> Callable[[Interval], Verdict]:
     >>> [at_least(25)(Interval(*found)).text for found in ((30, 26, 34), (26, 20, 30), (20, 15, 30))]
     ['yes', 'at least 25, interval reaches past it', 'no']
     """
-    above = at_most(-value)
-
-    def verdict(found: Interval) -> Verdict:
-        judged = above(Interval(-found.estimate, -found.high, -found.low))
-        return judged._replace(text=judged.text.replace(f"at most {-value:g}", f"at least {value:g}"))
-
-    return verdict
+    return lambda found: _bounded(found.estimate >= value, found.low >= value, found.low, f"at least {value:g}")
 
 
 def at_most(value: float) -> Callable[[Interval], Verdict]:
@@ -101,13 +95,12 @@ def at_most(value: float) -> Callable[[Interval], Verdict]:
     >>> [at_most(1.1)(Interval(*found)).text for found in ((0.9, 0.8, 1.0), (1.0, 0.8, 1.2), (1.2, 1.0, 1.4))]
     ['yes', 'at most 1.1, interval reaches past it', 'no']
     """
+    return lambda found: _bounded(found.estimate <= value, found.high <= value, found.high, f"at most {value:g}")
 
-    def verdict(found: Interval) -> Verdict:
-        if not found.estimate <= value:
-            return Verdict(False, "no")
-        if found.high <= value:
-            return Verdict(True, "yes")
-        reach = "unknown" if math.isnan(found.high) else "reaches past it"
-        return Verdict(None, f"at most {value:g}, interval {reach}")
 
-    return verdict
+def _bounded(estimate_holds: bool, interval_holds: bool, end: float, wanted: str) -> Verdict:
+    if not estimate_holds:
+        return Verdict(False, "no")
+    if interval_holds:
+        return Verdict(True, "yes")
+    return Verdict(None, f"{wanted}, interval {'unknown' if math.isnan(end) else 'reaches past it'}")

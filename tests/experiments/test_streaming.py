@@ -124,7 +124,7 @@ def test_the_summary_has_seconds_of_measured_steps_and_is_in_json_types():
     found = streaming.summary(record)
     reached = {method: found[method] for method in ("MLMC", "streaming MLMC")}
     assert json.loads(json.dumps(reached)) == reached
-    fields = {"best_rate", "final_loss", "seconds_to_target", "span_ratio_to_mlmc"}
+    fields = {"best_rate", "at_the_edge", "final_loss", "seconds_to_target", "span_ratio_to_mlmc"}
     assert all(set(one) == fields for one in found.values())
     # The target is exp(-0.19 * 60), which the slowest streaming seed reaches at its last step; naive never does.
     assert found["streaming MLMC"]["seconds_to_target"]["high"] == pytest.approx(30.0)
