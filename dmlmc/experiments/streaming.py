@@ -177,8 +177,8 @@ def summary(record: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """By method: best rate and loss at equal iterations, seconds to a loss for good, span ratio to MLMC, in JSON types.
 
     ``record`` has ``seconds``. The loss to reach is ``tuned.common_target``, each method at the rate that needs least.
-    Losses and seconds are medians over seeds with quartiles; the ratio is paired, with its 95% interval. ``at_the_edge``:
-    the best rate is the least or largest tried, so a better one may lie beyond.
+    Losses and seconds are medians over seeds with quartiles; the ratio is paired, with its 95% interval.
+    ``at_the_edge``: the best rate is the least or largest tried, so a better one may lie beyond.
     """
     losses, target = late_losses(record), common_target(record)
     best = best_rates(losses)

@@ -156,7 +156,7 @@ CLAIMS = (
             "05_streaming",
             streaming_seconds(str(level)),
             f"the ratio of medians is at least {wanted}, written down before the run; yes if the whole bootstrap"
-            " interval is. Held counts, but none below one sample: so MLMC has less noise here; notebook 05 says how much",
+            " interval is. Held counts, but none below one sample: so MLMC has less noise; notebook 05 says how much",
             at_least(wanted),
         )
         for level, wanted in ((6, 25), (10, 300))

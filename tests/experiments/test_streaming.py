@@ -134,4 +134,4 @@ def test_the_summary_has_seconds_of_measured_steps_and_is_in_json_types():
     assert math.isinf(found["naive"]["seconds_to_target"]["median"])
     table = streaming.summary_table({"SGD": found})
     assert table["seconds to a common loss"]["SGD", "naive"] == "not reached"
-    assert table["best rate"]["SGD", "MLMC"] == "0.2"
+    assert table["best rate"]["SGD", "MLMC"] == "0.2, an edge"  # the larger of two rates tried
