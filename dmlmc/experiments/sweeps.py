@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float, Key, PyTree
-from tqdm import tqdm
 
 from dmlmc._internal.checks import integer
+from dmlmc._internal.progress import progress_bar
 from dmlmc.calibration.interval import mean_interval
 from dmlmc.estimators import GradientEstimator
 from dmlmc.experiments.comparison import common_targets, in_json, ratio_to_reach
@@ -37,7 +37,7 @@ def sweep_all(
     """
     evaluations = integer("sweep_all: evaluations", evaluations, minimum=1)
     trained, records = {}, []
-    for estimator, steps in tqdm(runs, desc="methods", disable=not progress):
+    for estimator, steps in progress_bar(runs, desc="methods", shown=progress):
         trained[estimator.method], record = sweep(
             estimator, optimisers, params, steps, keys, params_per_seed=True, validation=validation,
             evaluate_every=max(1, steps // evaluations), progress=False,

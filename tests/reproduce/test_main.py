@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from dmlmc._internal.files import write
-from dmlmc.reproduce import jobs, notebooks
+from dmlmc.reproduce import copies, jobs, notebooks
 from dmlmc.reproduce.__main__ import main
 from dmlmc.reproduce.profiles import PAPER
 from tests.helpers.chromium import wait_for
@@ -92,7 +92,7 @@ def test_a_run_is_up_to_date_until_one_of_its_inputs_changes(project, monkeypatc
     assert state() and not state(size=2)
     assert printed(project / "07_small.ipynb") == "quick has size 1\n"
     committed = nbformat.read(project / "07_small.ipynb", as_version=4)
-    assert committed == notebooks.clean(committed)
+    assert committed == copies.clean(committed)
 
     capsys.readouterr()
     assert main(["--profile", "quick", "--list"]) == 0
