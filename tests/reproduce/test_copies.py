@@ -92,7 +92,7 @@ def test_a_copy_can_be_rewritten_with_new_text_but_not_for_other_code(written):
     path.write_text(path.read_text().replace("# Title", "# Better title"))
     copies.present(path, executed, {"seeds": 10}, "at the paper's size", RUN)
     assert executed.read_text() == first.replace("# Title", "# Better title")
-    path.write_text(path.read_text().replace("seeds = 2\\nseeds", "seeds = 3\\nseeds"))
+    path.write_text(path.read_text().replace('"seeds = 2\\n"', '"seeds = 3\\n"'))
     with pytest.raises(ValueError, match=r"must hold the code of 07_small\.ipynb"):
         copies.present(path, executed, {"seeds": 10}, "at the paper's size", RUN)
 
