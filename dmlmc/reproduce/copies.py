@@ -124,7 +124,7 @@ def relinked(text: str) -> str:
 
 
 def applied(source: str, parameters: dict[str, Any]) -> str:
-    """The code of a parameters cell with these values. Comments and unchanged values stay as they are.
+    """The code of a parameters cell with these values. Unchanged values stay, and comments but the one on the profile.
 
     >>> applied("seeds = 2  # of ten\\nrates = [0.5]", {"seeds": 10, "rates": [0.5]})
     'seeds = 10  # of ten\\nrates = [0.5]'
@@ -143,7 +143,7 @@ def applied(source: str, parameters: dict[str, Any]) -> str:
         first, last = starts[value.lineno - 1] + value.col_offset, starts[value.end_lineno - 1] + value.end_col_offset
         if name in parameters and literal(text[first:last].decode()) != parameters[name]:
             text = text[:first] + PythonTranslator.translate(parameters[name]).encode() + text[last:]
-    return text.decode()
+    return text.decode().replace("are the quick profile.", "are those of this run.") if parameters else source
 
 
 def _applied_to_cell(cell: Any, parameters: dict[str, Any]) -> str:

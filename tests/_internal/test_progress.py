@@ -3,10 +3,12 @@
 import nbformat
 import papermill
 
+from dmlmc._internal import progress
 from dmlmc._internal.progress import progress_bar
 
-IN_NOTEBOOK = """import os
-from dmlmc._internal.progress import progress_bar
+# By its path, because a kernel takes long to import the whole of dmlmc.
+IN_NOTEBOOK = f"""import os, runpy
+progress_bar = runpy.run_path({progress.__file__!r})["progress_bar"]
 os.environ.pop("TQDM_DISABLE", None)
 for _ in progress_bar(range(3), desc="steps", shown=True): pass"""
 

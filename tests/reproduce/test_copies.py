@@ -70,7 +70,7 @@ def test_a_copy_has_the_text_and_one_parameters_cell_and_nothing_that_needs_a_ke
         "*Run at the paper's size, commit d048672. To run it yourself: [07_small](../../07_small.ipynb).*"
     )
     assert parameters_cell(copy).source == (
-        '# The values here are the quick profile.\nprofile = "paper"\nname = "é"; seeds = 10  # of ten\n'
+        '# The values here are those of this run.\nprofile = "paper"\nname = "é"; seeds = 10  # of ten\n'
         'rates = [0.5, 1.0]\nreads = ["../figures/a.json"]  # as it is'
     )
     scope = {}
@@ -140,7 +140,7 @@ def test_a_committed_copy_is_whole_and_for_readers(name):
     code = code_of(copy)
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert not [output for cell in code for output in cell.outputs if output.output_type == "error"]
-    assert 'profile = "paper"' in parameters_cell(copy).source
+    assert 'profile = "paper"' in parameters_cell(copy).source and "quick" not in parameters_cell(copy).source
     shown = [cell.source for cell in copy.cells]
     outputs = [output for cell in code for output in cell.outputs]
     shown += [str(output.get("text", output.get("data", {}).get("text/plain"))) for output in outputs]
