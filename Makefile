@@ -51,16 +51,16 @@ $(LOWEST)/.ready: pyproject.toml
 	$(UV) pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[dev]'
 	@touch $@
 
-reproduce: setup  ## run the notebooks at the paper's size, into figures/
+reproduce: setup  ## run the notebooks at the paper's size, into figures/, notebooks/executed/paper/ and the README
 	$(RUN) -m dmlmc.reproduce --profile paper
 
 quick: setup  ## run the notebooks at small size, into figures/quick/
 	$(RUN) -m dmlmc.reproduce --profile quick
 
 lab: setup  ## open JupyterLab on the start notebook
-	$(RUN) -m jupyterlab notebooks/00_start_here.ipynb
+	$(RUN) -m jupyterlab $$([ "$$(id -u)" -ne 0 ] || echo --allow-root) notebooks/00_start_here.ipynb
 
-test-lab: setup  ## test the start notebook in JupyterLab with Chromium (Debian: apt-get install chromium, or set CHROMIUM)
+test-lab: setup  ## test two notebooks in JupyterLab with Chromium (Debian: apt-get install chromium, or set CHROMIUM)
 	DMLMC_LAB=1 $(RUN) -m pytest -rs tests/test_lab.py
 
 notebooks: setup  ## run the notebooks at small size and write the cleaned outputs into them, to be committed

@@ -73,7 +73,14 @@ def test_this_environment_is_the_locked_one():
 def test_the_version_is_the_same_everywhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == PROJECT["version"] == importlib.metadata.version("dmlmc")
-    assert citation["preferred-citation"]["authors"][0]["family-names"] == "Ishikawa"
+
+
+def test_the_citation_names_the_paper_and_links_to_it():
+    paper = yaml.safe_load((ROOT / "CITATION.cff").read_text())["preferred-citation"]
+    assert paper["authors"][0]["family-names"] == "Ishikawa"
+    assert paper["url"] == "https://arxiv.org/abs/2310.02402"
+    assert {"arXiv:2310.02402", paper["url"]} == {one["value"] for one in paper["identifiers"]}
+    assert {one["type"] for one in paper["identifiers"]} <= {"doi", "url", "swh", "other"}  # all that CFF 1.2.0 knows
 
 
 @pytest.mark.parametrize(
@@ -196,6 +203,15 @@ def test_the_workflow_runs_make_on_every_supported_python():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     supported = Requirement(environment["dependencies"][0]).specifier  # the Pythons that conda may install
     assert all(supported.contains(version) for version in jobs["test"]["strategy"]["matrix"]["python"])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs id")
+def test_make_lab_works_as_root(tmp_path):
+    for user, allowed in ((0, True), (1000, False)):
+        (tmp_path / "id").write_text(f"#!/bin/sh\necho {user}\n")
+        (tmp_path / "id").chmod(0o755)
+        said = make("lab", "RUN=echo", "--old-file=setup", f"PATH={tmp_path}:{os.environ['PATH']}")
+        assert ("--allow-root" in said.stdout.splitlines()[-1]) is allowed, said.stdout + said.stderr
 
 
 @pytest.fixture

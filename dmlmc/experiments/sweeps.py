@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float, Key, PyTree
-from tqdm import tqdm
 
 from dmlmc._internal.checks import integer
+from dmlmc._internal.progress import progress_bar
 from dmlmc.calibration.interval import mean_interval
 from dmlmc.estimators import GradientEstimator
 from dmlmc.experiments.comparison import common_targets, in_json, ratio_to_reach
@@ -37,8 +37,8 @@ def sweep_all(
 ) -> tuple[dict[str, PyTree], pd.DataFrame]:
     """``dmlmc.sweep`` for several pairs of estimator and steps: trained parameters by method, and one record.
 
-    ``params`` has one start per key. Every run is evaluated ``evaluations`` times or a few more. XLA compiles a program
-    on one core, so as many are compiled at once as there are cores.
+    ``params`` has one start per key. Every run is evaluated ``evaluations`` times or a few more. As
+    many programs are compiled at once as there are cores.
     """
     evaluations = integer("sweep_all: evaluations", evaluations, minimum=1)
     prepared = []
@@ -51,9 +51,9 @@ def sweep_all(
         prepared.append(prepared_sweep(estimator, optimisers, params, keys, settings))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = pool.map(PreparedSweep.compile, prepared)
-        list(tqdm(compiled, desc="compiling", total=len(prepared), disable=not progress))
+        list(progress_bar(compiled, desc="compiling", total=len(prepared), shown=progress))
     trained, records = {}, []
-    for one in tqdm(prepared, desc="methods", disable=not progress):
+    for one in progress_bar(prepared, desc="methods", shown=progress):
         trained[one.driver.estimator.method], record = one.run()
         records.append(record[CURVES])
     return trained, pd.concat(records, ignore_index=True)

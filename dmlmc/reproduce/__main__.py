@@ -3,7 +3,9 @@
 Executed copies go to ``notebooks/executed/<profile>/``, figures and their data to ``figures/`` or ``figures/quick/``.
 A notebook is skipped if none of its inputs changed since its last finished run: its code, its parameters, the files
 it reads, the package and the lock file. Compiled programs are kept in ``.cache/`` for all notebooks and later runs.
-``--seeds 3 --max-level 4`` sets parameters in every selected notebook that has them.
+``--seeds 3 --max-level 4`` sets parameters in every selected notebook that has them. With another ``--output`` the
+copies go to ``notebooks/executed/elsewhere/``. A run of the paper profile with its own parameters also fills the tables
+of the README.
 """
 
 import argparse
@@ -15,7 +17,7 @@ from typing import Any
 
 from dmlmc._internal.checks import integer
 from dmlmc._internal.files import write
-from dmlmc.reproduce import jobs, notebooks, summary
+from dmlmc.reproduce import jobs, notebooks, readme, summary
 from dmlmc.reproduce.profiles import AT_ONCE, PROFILES
 
 
@@ -100,6 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         data = jobs.NOTEBOOKS / overrides.get("output", PROFILES[options.profile]) / "data"
         claims = summary.judge(data, failed=failures)
         write(data / "summary.json", summary.to_json(claims))
+        page = jobs.NOTEBOOKS.parent / "README.md"
+        if options.profile == "paper" and not overrides and not failures and page.exists():
+            readme.fill(page, data)
     except (KeyboardInterrupt, OSError) as error:  # a full disk, for instance
         why, code = ("interrupted", 130) if isinstance(error, KeyboardInterrupt) else (str(error), 1)
         print(f"\n{why}; finished notebooks are kept, run the same command to continue", file=sys.stderr)

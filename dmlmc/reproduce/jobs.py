@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dmlmc._internal.files import write
-from dmlmc.reproduce import notebooks
+from dmlmc.reproduce import copies, notebooks
 from dmlmc.reproduce.profiles import PAPER, PROFILES
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -21,8 +21,11 @@ class Job:
         defaults = notebooks.defaults(notebook)
         self.notebook, self.name = notebook, notebook.stem
         self.parameters = dict(PAPER.get(self.name, {})) if profile == "paper" else {}
-        self.parameters |= {name: value for name, value in overrides.items() if name in defaults}
-        self.executed = notebook.parent / "executed" / profile / notebook.name
+        own = {name: value for name, value in overrides.items() if name in defaults}
+        self.parameters |= own
+        elsewhere = Path(own.get("output", PROFILES[profile])) != Path(PROFILES[profile])
+        self.executed = notebook.parent / "executed" / ("elsewhere" if elsewhere else profile) / notebook.name
+        self.size = "with other parameters" if own else copies.SIZES[profile]
         self.stamp = self.executed.with_suffix(".json")
         output = {**defaults, **self.parameters}.get("output")
         self.output = None if output is None else notebook.parent / output
@@ -33,6 +36,7 @@ class Job:
             return None
         stamp = json.loads(self.stamp.read_text())
         current = stamp.get("inputs") == notebooks.hash_of_inputs(self.notebook, self.parameters)
+        current &= stamp["inputs"] == copies.run_of(self.executed).get("inputs")
         return stamp if current and all((self.notebook.parent / path).exists() for path in stamp["outputs"]) else None
 
     def start(self, label: str, row: int) -> None:
@@ -41,6 +45,7 @@ class Job:
         for torn in self.executed.parent.glob(f".*.{self.name}.*"):  # left by a run that was killed while writing
             torn.unlink(missing_ok=True)
         self.inputs, self.before = notebooks.hash_of_inputs(self.notebook, self.parameters), self._written()
+        self.commit = notebooks.commit_of_inputs(self.notebook)
         self.running = notebooks.Running(self.notebook, self.executed, self.parameters, label, row)
 
     def finish(self) -> notebooks.Outcome:
@@ -49,12 +54,17 @@ class Job:
         if outcome.failure is None:
             # Notebooks that run in parallel may list each other's files. Then a rerun may run too many, never too few.
             outputs = [path for path, when in self._written().items() if self.before.get(path) != when]
-            stamp = {"inputs": self.inputs, **outcome._asdict(), "outputs": sorted(outputs)}
+            stamp = {"inputs": self.inputs, "commit": self.commit, **outcome._asdict(), "outputs": sorted(outputs)}
             try:
+                self.present(stamp)
                 write(self.stamp, json.dumps(stamp, indent=1) + "\n")
-            except OSError as error:  # the other notebooks can still run
+            except (OSError, ValueError) as error:  # a full disk, or edited code; the other notebooks can still run
                 return outcome._replace(failure=f"writing {self.stamp}: {error}")
         return outcome
+
+    def present(self, stamp: dict[str, Any]) -> None:
+        """Rewrite the executed copy for readers, with the notebook's text of today."""
+        copies.present(self.notebook, self.executed, self.parameters, self.size, stamp)
 
     def _written(self) -> dict[str, int]:
         files = [] if self.output is None else [path for path in self.output.rglob("*") if path.is_file()]
@@ -92,6 +102,7 @@ def run(selected: Sequence[Job], *, force: bool = False, in_place: bool = False,
         for count, job in enumerate(selected, start=1):
             last = None if force else job.last_run()
             if last is not None:
+                job.present(last)
                 _report(job, f"up to date, {_cost(last['seconds'], last['peak_bytes'])} when it ran", in_place)
                 continue
             if len(running) == at_once:
@@ -122,7 +133,7 @@ def _finish_one(running: dict[int, Job], in_place: bool) -> dict[str, str]:
 
 def _report(job: Job, report: str, in_place: bool) -> None:
     if in_place:
-        notebooks.refresh(job.notebook, job.executed)
+        copies.refresh(job.notebook, job.executed)
     print(f"{job.name}: {report}", flush=True)
 
 

@@ -52,6 +52,16 @@ def tuned_ratio(optimiser: str, method: str) -> Callable[[Path], Interval]:
     return measure
 
 
+def batch_seconds(directory: Path) -> Interval:
+    """Seconds of MLMC over those of delayed MLMC with the paper's batch, which ``make bench`` measures at scale 1."""
+    file = directory / "benchmarks.json"
+    bench = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    if bench is None or bench["machine"]["scale"] != 1:
+        return Interval(math.nan, math.nan, math.nan)
+    steps = bench["compute_bound"]["6"]
+    return Interval(steps["mlmc_over_delayed"], *steps["mlmc_over_delayed_interval"])
+
+
 def counted_span(directory: Path) -> Interval:
     """Mean span per step of MLMC over that of delayed MLMC at the paper's settings. It is exact: low = high."""
     delayed = plan(Rates(b=1.8, c=1.0, d=1.0), max_level=6, level0_samples=512, allocation=PAPER)

@@ -1,4 +1,4 @@
-"""Notebooks as files: list them, read their parameters, hash their inputs, run and clean them."""
+"""Notebooks as files: list them, read their parameters, hash their inputs and run them."""
 
 import ast
 import hashlib
@@ -6,6 +6,8 @@ import json
 import multiprocessing
 import os
 import resource
+import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -80,6 +82,20 @@ def hash_of_inputs(notebook: Path, parameters: dict[str, Any]) -> str:
     return digest.hexdigest()
 
 
+def commit_of_inputs(notebook: Path) -> str | None:
+    """The commit of a notebook and the package, as in "d048672", or "d048672 with changes". None outside of git."""
+
+    def git(*arguments: str) -> str | None:
+        command = ["git", "-C", str(notebook.parent), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True) if shutil.which("git") else None
+        return done.stdout.strip() if done is not None and done.returncode == 0 else None
+
+    commit = git("rev-parse", "--short", "HEAD")
+    inputs = str(notebook), str(PACKAGE), f":(exclude){PACKAGE / MACHINERY}", str(LOCK)
+    unchanged = git("status", "--porcelain", "--", *inputs) == ""
+    return commit if commit is None or unchanged else f"{commit} with changes"
+
+
 class Running:
     """A running notebook with a progress bar. Its outputs go to ``target``, which keeps them after a failure.
 
@@ -93,7 +109,7 @@ class Running:
         target.parent.mkdir(parents=True, exist_ok=True)
         self.target, self.began = target, time.perf_counter()
         self.receiver, sender = context.Pipe(duplex=False)
-        arguments = sender, notebook, target, parameters, {"desc": label, "position": row}
+        arguments = sender, notebook, target, parameters, {"desc": label, "position": row, "disable": False}
         self.process = context.Process(target=_execute, args=arguments)
         self.process.start()
         sender.close()  # the pipe must close when the process ends
@@ -116,6 +132,7 @@ class Running:
 def _execute(sender: Any, notebook: Path, target: Path, parameters: dict[str, Any], bar: dict[str, Any]) -> None:
     import papermill
 
+    os.environ["TQDM_DISABLE"] = "1"  # no progress bars in the outputs; papermill's own bar says disable=False
     _save_whole(target)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     began, failure = time.perf_counter(), None
@@ -166,52 +183,3 @@ def _describe(target: Path, error: BaseException) -> str:
         return f"no cell yet: {name}: {value}"
     first = code[started[-1]].source.strip().partition("\n")[0]
     return f"code cell {started[-1] + 1} of {len(code)}, {first!r}: {name}: {value}"
-
-
-def clean(notebook: Any) -> Any:
-    """A copy of a notebook without what changes from run to run: times, widget models, progress bars, split streams."""
-    import nbformat
-
-    cleaned = nbformat.from_dict(json.loads(json.dumps(notebook)))
-    cleaned.metadata = nbformat.from_dict(
-        {
-            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-            "language_info": {"name": "python"},
-        }
-    )
-    for cell in cleaned.cells:
-        tags = cell.metadata.get("tags")
-        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
-        if cell.cell_type == "code":
-            cell.outputs = _clean_outputs(cell.outputs)
-    return cleaned
-
-
-def _clean_outputs(outputs: list) -> list:
-    kept: list = []
-    for output in outputs:
-        if output.output_type == "stream":
-            if output.name == "stderr":
-                continue  # progress bars, with their times
-            if kept and kept[-1].output_type == "stream":
-                kept[-1].text += output.text  # where a stream is split depends on timing
-                continue
-        else:
-            output.metadata = type(output)()
-            # The widget's model ends with the kernel. The same output has a picture, which stays.
-            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
-        kept.append(output)
-    return kept
-
-
-def refresh(notebook: Path, executed: Path) -> None:
-    """Copy the cleaned outputs of an executed copy into a notebook. Its text does not change."""
-    import nbformat
-
-    ours, theirs = (nbformat.read(path, as_version=4) for path in (notebook, executed))
-    code = [[cell for cell in book.cells if cell.cell_type == "code"] for book in (ours, theirs)]
-    if [cell.source for cell in code[0]] != [cell.source for cell in code[1]]:
-        raise ValueError(f"refresh: {executed} must hold the code of {notebook.name}, got other code; run it again.")
-    for cell, done in zip(*code, strict=True):
-        cell.outputs, cell.execution_count = done.outputs, done.execution_count
-    write(notebook, nbformat.writes(clean(ours)) + "\n")

@@ -1,8 +1,7 @@
-"""The computed parts of the README: ``python -m dmlmc.reproduce.readme`` fills them in.
+"""The computed parts of the README: ``python -m dmlmc.reproduce.readme`` fills them in, and so does ``make reproduce``.
 
 The headline and the table of claims come from ``figures/data/summary.json``, which ``make reproduce`` writes. The
-bytes of a step come from ``figures/data/benchmarks.json``, which ``make bench`` writes. The table of seconds on many
-devices comes from the model of ``dmlmc.theory.scaling``.
+bytes of a step come from ``figures/data/benchmarks.json``, which ``make bench`` writes.
 """
 
 import argparse
@@ -15,31 +14,28 @@ from typing import Any
 from dmlmc._internal.files import write
 from dmlmc.reproduce.claims import CLAIMS
 from dmlmc.reproduce.summary import DATA, as_rows
-from dmlmc.schedule import DELAYED, STREAMING
-from dmlmc.theory.scaling import scaling_rows
 
 TUNED, PUBLISHED = ("SGD", "Adam"), "paper's"
 README = Path(__file__).parents[2] / "README.md"
 
 
 def filled(text: str, records: Sequence[dict[str, Any]], memory: dict[str, Any]) -> str:
-    """The text of a README with headline and tables replaced.
+    """The text of a README with headline, table of claims and memory replaced.
 
     ``records`` are those of ``summary.json``, ``memory`` is that of ``benchmarks.json``.
     """
     text = fill_between(text, markers("headline"), headline(records))
     text = fill_between(text, markers("summary"), markdown_table(claim_rows(records)))
-    text = fill_between(text, markers("memory"), bytes_of_a_step(memory))
-    return fill_between(text, markers("scaling"), markdown_table(scaling_rows()))
+    return fill_between(text, markers("memory"), bytes_of_a_step(memory))
 
 
-def markers(table: str) -> tuple[str, str]:
-    """The lines before and after a table.
+def markers(part: str) -> tuple[str, str]:
+    """The lines before and after a computed part.
 
-    >>> markers("scaling")[1]
-    '<!-- scaling: end -->'
+    >>> markers("memory")[1]
+    '<!-- memory: end -->'
     """
-    return f"<!-- {table}: begin, filled by python -m dmlmc.reproduce.readme -->", f"<!-- {table}: end -->"
+    return f"<!-- {part}: begin, filled by python -m dmlmc.reproduce.readme -->", f"<!-- {part}: end -->"
 
 
 def headline(records: Sequence[dict[str, Any]]) -> str:
@@ -64,34 +60,26 @@ def headline(records: Sequence[dict[str, Any]]) -> str:
 
 
 def bytes_of_a_step(memory: dict[str, Any]) -> str:
-    """What a step of each method needs and keeps, at the largest l_max that was measured."""
+    """What a step of each method needs, at the largest l_max that was measured: one sentence."""
     finest = max(row["max_level"] for row in memory["rows"])
     rows = {row["method"]: row for row in memory["rows"] if row["max_level"] == finest}
-    first = next(iter(rows.values()))
-    peaks = ", ".join(f"{method} {_kibibytes(row['peak'])}" for method, row in rows.items())
-    kept = {method: _kibibytes(rows[method]["state"]) for method in (DELAYED, STREAMING)}
-    ratios = [row["temporaries"] / row["predicted_temporaries"] for row in memory["rows"]]
-    sentences = (
-        f"Memory of one step in KiB, as XLA counts it, device {memory['machine']['device']} (deep hedging as any SDE, "
-        f"l_max = {finest},",
-        f"{first['level0_samples']} paths at level 0, {_kibibytes(first['parameters'])} KiB of parameters): {peaks}.",
-        f"From step to step delayed MLMC keeps {kept[DELAYED]} of them, one gradient per stale level, streaming MLMC",
-        f"{kept[STREAMING]}, the states of its paths in flight, naive and MLMC nothing. The rest holds the paths of",
-        "one level, states and noise at every time step, and the derivative of one time step. Temporaries measured for",
-        f"several sizes are {min(ratios):.1f} to {max(ratios):.1f} times what this count gives.",
+    peaks = ", ".join(f"{method} {row['peak'] / 2**10:.0f}" for method, row in rows.items())
+    paths = next(iter(rows.values()))["level0_samples"]
+    return (
+        f"Memory of one step in KiB, as XLA counts it on device {memory['machine']['device']} (deep hedging as any\n"
+        f"SDE, l_max = {finest}, {paths} paths at level 0): {peaks}."
     )
-    return "\n".join(sentences)
-
-
-def _kibibytes(count: int) -> str:
-    return f"{count / 2**10:.0f}"
 
 
 def claim_rows(records: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """The cells of the table of claims, header first, each claim with its rule."""
-    rules = {claim.claim: claim.rule for claim in CLAIMS}
-    head, *rows = as_rows(records)
-    return [(*head, "rule"), *((*row, rules[row[0]]) for row in rows)]
+    """The cells of the table of claims, header first: those with a headline, and one row per headline."""
+    headlines = {claim.claim: claim.headline for claim in CLAIMS if claim.headline is not None}
+    rows: dict[str, list[tuple[str, str]]] = {}
+    for claim, _, found, interval, _ in as_rows(records)[1:]:
+        if claim in headlines:
+            rows.setdefault(headlines[claim], []).append((found, interval))
+    joined = ((headline, *(", ".join(cells) for cells in zip(*found, strict=True))) for headline, found in rows.items())
+    return [("claim", "found", "interval"), *joined]
 
 
 def fill_between(text: str, markers: tuple[str, str], body: str) -> str:
@@ -121,12 +109,17 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *body))
 
 
+def fill(readme: Path, data: Path) -> None:
+    """Fill a README from the data of ``make reproduce`` and ``make bench``."""
+    records = json.loads((data / "summary.json").read_text(encoding="utf-8"))
+    memory = json.loads((data / "benchmarks.json").read_text(encoding="utf-8"))["memory"]
+    write(readme, filled(readme.read_text(encoding="utf-8"), records, memory))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command: fill headline and tables."""
+    """Run the command: fill the README of this checkout."""
     argparse.ArgumentParser("python -m dmlmc.reproduce.readme", description=__doc__).parse_args(arguments)
-    records = json.loads((DATA / "summary.json").read_text())
-    memory = json.loads((DATA / "benchmarks.json").read_text(encoding="utf-8"))["memory"]
-    write(README, filled(README.read_text(encoding="utf-8"), records, memory))
+    fill(README, DATA)
     return 0
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key, PyTree
-from tqdm import tqdm
 
 from dmlmc._internal import checks
+from dmlmc._internal.progress import progress_bar
 from dmlmc.devices import SEEDS, check_mesh, gather
 from dmlmc.estimators import GradientEstimator
 from dmlmc.held import all_computed
@@ -120,8 +120,8 @@ class Driver:
         """Advance a run to its last step, and note, save and show what happens on the way."""
         settings, program, record, method = self.settings, self.program, self.record, self.estimator.method
         chunk = settings.chunk_steps or 1
-        disable = not (settings.progress and program.leads)
-        with tqdm(total=settings.steps, initial=record.step, desc=method, unit="step", disable=disable) as bar:
+        shown = settings.progress and program.leads
+        with progress_bar(total=settings.steps, initial=record.step, desc=method, unit="step", shown=shown) as bar:
             # A run that goes on from an evaluated step asks again whether it should.
             stopped = self._call_back(run) if record.is_evaluated() else self._evaluate(run)
             if stopped:

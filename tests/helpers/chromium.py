@@ -46,7 +46,7 @@ class Page:
         wait_for(lambda: port.exists() and port.read_text(), 60, "the start of Chromium")
         with urllib.request.urlopen(f"http://127.0.0.1:{port.read_text().split()[0]}/json/list") as answer:
             (target,) = [target for target in json.load(answer) if target["type"] == "page"]
-        self.socket = websocket.create_connection(target["webSocketDebuggerUrl"], timeout=300, suppress_origin=True)
+        self.socket = websocket.create_connection(target["webSocketDebuggerUrl"], timeout=900, suppress_origin=True)
         self.calls = 0
 
     def __enter__(self):

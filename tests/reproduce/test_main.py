@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from dmlmc._internal.files import write
-from dmlmc.reproduce import jobs, notebooks
+from dmlmc.reproduce import copies, jobs, notebooks, readme, summary
 from dmlmc.reproduce.__main__ import main
 from dmlmc.reproduce.profiles import PAPER
 from tests.helpers.chromium import wait_for
@@ -82,6 +82,40 @@ def test_a_run_continues_after_failures_and_a_rerun_repeats_only_those(project, 
     assert re.search(r"^08_raises: \d+ s", out, re.M)
 
 
+def test_a_run_at_the_papers_size_ends_with_copies_and_a_readme_that_agree_with_its_summary(project, tmp_path):
+    marked = "\n".join(line for part in ("headline", "summary", "memory") for line in readme.markers(part))
+    page, data = tmp_path / "README.md", tmp_path / "figures" / "data"
+    page.write_text(marked)
+    write(data / "benchmarks.json", (summary.DATA / "benchmarks.json").read_text())
+    notebook(project, "08_raises", "1 / 0")
+    for arguments in (["--profile", "quick"], ["--size", "5", "--only", "07"], ["--force"]):
+        main(["--profile", "paper", *arguments])
+        assert page.read_text() == marked  # other sizes, other parameters, and failures do not get there
+    (project / "08_raises.ipynb").unlink()
+
+    assert main(["--profile", "paper"]) == 0
+    filled = page.read_text()
+    readme.fill(page, data)
+    assert filled == page.read_text() != marked
+    executed = project / "executed" / "paper" / "07_small.ipynb"
+    copy = nbformat.read(executed, as_version=4)
+    assert copy.cells[0].source.startswith("# Title\n\n*Run at the paper's size")
+    assert [cell.source for cell in copy.cells[1:]] == [
+        'profile = "paper"\nsize = 1000\noutput = "../figures"',
+        SMALL,
+    ]
+    text = (project / "07_small.ipynb").read_text()
+    (project / "07_small.ipynb").write_text(text.replace("# Title", "# Another title"))
+    assert main(["--profile", "paper"]) == 0  # runs nothing
+    assert nbformat.read(executed, as_version=4).cells[0].source.startswith("# Another title")
+
+    before = executed.read_text()
+    assert main(["--profile", "paper", "--size", "2", "--output", "../figures/try"]) == 0
+    assert executed.read_text() == before and printed(project / "executed" / "elsewhere" / "07_small.ipynb").endswith(
+        "2\n"
+    )
+
+
 def test_a_run_is_up_to_date_until_one_of_its_inputs_changes(project, monkeypatch, tmp_path, capsys):
     def state(**overrides):
         (job,) = jobs.jobs("quick", ["07"], overrides)
@@ -92,7 +126,7 @@ def test_a_run_is_up_to_date_until_one_of_its_inputs_changes(project, monkeypatc
     assert state() and not state(size=2)
     assert printed(project / "07_small.ipynb") == "quick has size 1\n"
     committed = nbformat.read(project / "07_small.ipynb", as_version=4)
-    assert committed == notebooks.clean(committed)
+    assert committed == copies.clean(committed)
 
     capsys.readouterr()
     assert main(["--profile", "quick", "--list"]) == 0

@@ -6,7 +6,7 @@ import nbformat
 import papermill
 import pytest
 
-from dmlmc.reproduce import jobs, notebooks
+from dmlmc.reproduce import copies, jobs, notebooks
 from dmlmc.reproduce.profiles import PAPER
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -51,7 +51,7 @@ def test_a_notebook_has_more_prose_than_code(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_committed_notebook_is_clean(path):
     notebook = nbformat.read(path, as_version=4)
-    assert nbformat.writes(notebooks.clean(notebook)) + "\n" == path.read_text(), "run make notebooks to clean it"
+    assert nbformat.writes(copies.clean(notebook)) + "\n" == path.read_text(), "run make notebooks to clean it"
 
 
 def volatile():
@@ -73,7 +73,7 @@ def volatile():
 
 def test_cleaning_removes_only_what_changes_from_run_to_run():
     notebook = volatile()
-    cleaned = notebooks.clean(notebook)
+    cleaned = copies.clean(notebook)
     assert set(cleaned.metadata) == {"kernelspec", "language_info"}
     assert cleaned.metadata.language_info == {"name": "python"}
     prose, code = cleaned.cells
@@ -81,7 +81,7 @@ def test_cleaning_removes_only_what_changes_from_run_to_run():
     stream, picture = code.outputs
     assert stream.name == "stdout" and stream.text == "one\ntwo\n"
     assert picture.data == {"image/png": "aa"} and picture.metadata == {}
-    assert notebooks.clean(cleaned) == cleaned
+    assert copies.clean(cleaned) == cleaned
     assert len(notebook.cells[1].outputs) == 4  # the original is unchanged
 
 
@@ -91,13 +91,13 @@ def test_new_outputs_keep_an_edited_text(tmp_path):
     executed.cells[1].execution_count = 1
     nbformat.write(notebook, tmp_path / "01_a.ipynb")
     nbformat.write(executed, tmp_path / "b.ipynb")
-    notebooks.refresh(tmp_path / "01_a.ipynb", tmp_path / "b.ipynb")
+    copies.refresh(tmp_path / "01_a.ipynb", tmp_path / "b.ipynb")
     prose, code = nbformat.read(tmp_path / "01_a.ipynb", as_version=4).cells
     assert prose.source == "better prose" and len(code.outputs) == 2 and code.execution_count == 1
     executed.cells[1].source = "2"
     nbformat.write(executed, tmp_path / "b.ipynb")
     with pytest.raises(ValueError, match=r"must hold the code of 01_a\.ipynb"):
-        notebooks.refresh(tmp_path / "01_a.ipynb", tmp_path / "b.ipynb")
+        copies.refresh(tmp_path / "01_a.ipynb", tmp_path / "b.ipynb")
 
 
 def test_the_contents_list_all_notebooks_but_the_first():

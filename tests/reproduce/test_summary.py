@@ -9,8 +9,9 @@ from dmlmc.reproduce import claims, summary
 
 @pytest.fixture
 def data(tmp_path):
-    """The committed data of notebooks 02 and 03 at paper size, and made-up rates and seconds."""
-    for name in ("deep_hedging.json", "deep_hedging_curves.csv", "theorem.json", "theorem_curves.csv"):
+    """The committed benchmarks and data of notebooks 02 and 03 at paper size, and made-up rates and seconds."""
+    names = ("deep_hedging.json", "deep_hedging_curves.csv", "theorem.json", "theorem_curves.csv", "benchmarks.json")
+    for name in names:
         shutil.copy(summary.DATA / name, tmp_path)
     estimates = {"b": 1.95, "c": 1.0, "d": 1.05, "euler_b": 0.95}
     rates = {name: {"estimate": value, "low": value - 0.1, "high": value + 0.1} for name, value in estimates.items()}
@@ -62,7 +63,7 @@ def test_a_record_has_seven_fields_and_is_plain_json(data):
     fields = ["claim", "paper", "found", "low", "high", "reproduced", "verdict"]
     assert all(list(record) == fields for record in records)
     assert json.loads(summary.to_json(records)) == records
-    assert verdicts(data) == [True] * 6 + TUNED + [True, None, True, True] + STREAMING  # None: more than claimed
+    assert verdicts(data) == [True] * 6 + TUNED + [True, None, True, True, True] + STREAMING  # None: more than claimed
     words = [record["verdict"] for record in records]
     assert words == [
         "yes",
@@ -74,8 +75,7 @@ def test_a_record_has_seven_fields_and_is_plain_json(data):
         *("given back", "kept") * 2,
         "yes",
         "more than claimed (early phase)",
-        "yes",
-        "yes",
+        *("yes",) * 3,
         *("yes" if reproduced else "no" for reproduced in STREAMING),
     ]
 
@@ -93,9 +93,9 @@ def test_the_measured_ratios_are_those_that_the_notebook_saved(data):
 
 def test_a_notebook_that_was_not_run_or_failed_is_not_judged(data):
     (data / "assumptions.json").unlink()
-    assert verdicts(data) == [None] * 4 + [True] * 2 + TUNED + [True, None, True, True] + STREAMING
+    assert verdicts(data) == [None] * 4 + [True] * 2 + TUNED + [True, None, True, True, True] + STREAMING
     failed = ["03_deep_hedging", "04_tuned", "05_streaming"]
-    assert verdicts(data, failed=failed) == [None] * 4 + [True] + [None] * 7 + [True] * 2 + [None] * 8
+    assert verdicts(data, failed=failed) == [None] * 4 + [True] + [None] * 7 + [True] * 3 + [None] * 8
     assert summary.judge(data)[0]["verdict"] == "not run"
     assert summary.as_text(summary.judge(data)).count("not run") == 4
     assert json.loads(summary.to_json(summary.judge(data)))[0]["found"] is None
@@ -109,6 +109,21 @@ def test_streaming_is_judged_at_its_worst_level_and_batch_and_not_before_level_1
     (data / "streaming.json").write_text((data / "streaming.json").read_text().replace('"12"', '"8"'))
     (record,) = [one for one in summary.judge(data) if "every l_max up to 12" in one["claim"]]
     assert record["found"] is None and record["verdict"] == "no"
+
+
+def test_seconds_with_the_papers_batch_are_those_of_a_bench_at_scale_1(data):
+    def found():
+        (record,) = [one for one in summary.judge(data) if "the paper's batch" in one["claim"]]
+        return record["found"], record["low"]
+
+    bench = json.loads((data / "benchmarks.json").read_text())
+    steps = bench["compute_bound"]["6"]
+    assert found() == (steps["mlmc_over_delayed"], steps["mlmc_over_delayed_interval"][0])
+    bench["machine"]["scale"] = 64
+    (data / "benchmarks.json").write_text(json.dumps(bench))
+    assert found() == (None, None)
+    (data / "benchmarks.json").unlink()
+    assert found() == (None, None)
 
 
 def test_a_loss_that_was_not_reached_at_tuned_rates_is_given_back(data):
@@ -132,7 +147,7 @@ def test_a_quick_run_shows_numbers_and_judges_only_counts(data):
     judged = [record["claim"] for record in summary.judge(data) if record["reproduced"] is not None]
     assert judged == ["cost of level l grows as 2^(c l)", "span per step, MLMC over delayed MLMC"]
     assert all(record["found"] is not None for record in summary.judge(data))
-    assert summary.as_text(summary.judge(data)).count("too small to say") == 20
+    assert summary.as_text(summary.judge(data)).count("too small to say") == 21
 
 
 def test_the_committed_summary_follows_from_the_committed_data():
