@@ -32,7 +32,7 @@ class Claim:
     claim: str
     paper: str
     notebook: str | None  # None: needs no run
-    measure: Callable[[Path], Interval | Range]
+    measure: Callable[[Path], Interval | Range | None]  # None: not in the data
     rule: str
     verdict: Callable[[Any], Verdict]  # takes the result of ``measure``
     kind: Literal["measured", "counted"] = "measured"

@@ -15,11 +15,15 @@ from dmlmc.rates import Rates
 from dmlmc.schedule import DELAYED, PAPER
 
 
-def saved(name: str, file: str) -> Callable[[Path], Interval]:
-    """Read a number with its interval from the JSON of a notebook: estimate, low, high."""
+def saved(name: str, file: str) -> Callable[[Path], Interval | None]:
+    """Read a number with its interval from the JSON of a notebook: estimate, low, high.
 
-    def measure(directory: Path) -> Interval:
-        return Interval(*(json.loads((directory / file).read_text())[name][end] for end in ("estimate", "low", "high")))
+    None if the notebook ran before it saved this number.
+    """
+
+    def measure(directory: Path) -> Interval | None:
+        found = json.loads((directory / file).read_text()).get(name)
+        return None if found is None else _interval(found)
 
     return measure
 

@@ -103,6 +103,15 @@ def test_a_notebook_that_was_not_run_or_failed_is_not_judged(data):
     assert json.loads(summary.to_json(summary.judge(data)))[0]["found"] is None
 
 
+def test_a_claim_that_is_younger_than_the_data_is_not_run(data):
+    found = json.loads((data / "wall_clock.json").read_text())
+    del found["naive_over_delayed_at_batch"]
+    (data / "wall_clock.json").write_text(json.dumps(found))
+    words = {record["claim"]: record["verdict"] for record in summary.judge(data)}
+    assert words["seconds per step at the paper's batch, naive over delayed MLMC"] == "not run"
+    assert words["seconds per step at the paper's batch, MLMC over delayed MLMC"] == "yes"
+
+
 def test_streaming_is_judged_at_its_worst_level_and_batch_and_not_before_level_12_was_timed(data):
     found = {record["claim"]: record["found"] for record in summary.judge(data)}
     assert found["seconds per step with four paths, streaming MLMC over level 0, every l_max up to 12"] == 2.9

@@ -44,6 +44,7 @@ def path_times(chain: pd.DataFrame, level: int) -> Figure:
     """Milliseconds per naive SGD step against the number of parallel paths: columns ``paths, seconds, low, high``."""
     figure, (axis,) = panels(1, (7.4, 3.6))
     _with_bars(axis, chain.paths, 1e3 * chain[["seconds", "low", "high"]], NAIVE)
+    axis.plot(chain.paths, 1e3 * chain.seconds, color=COLOURS[NAIVE], linewidth=1)
     last, first = chain.iloc[-1], 1e3 * chain.seconds.iloc[0]
     per_path = 1e3 * last.seconds * chain.paths / last.paths
     axis.plot(chain.paths, per_path, "k:", linewidth=1, label="in proportion to the paths")
