@@ -12,7 +12,7 @@ from dmlmc._internal.files import write
 from dmlmc.calibration.interval import Interval, median_interval, median_ratio
 from dmlmc.calibration.timing import seconds_ratio
 from dmlmc.experiments.streaming_costs import LEVEL0
-from dmlmc.schedule import DELAYED, MLMC, NAIVE
+from dmlmc.schedule import DELAYED, MLMC, NAIVE, Plan
 
 OURS, AS_TRAINED = "dmlmc, any SDE", "dmlmc"
 ENGINES = ("diffrax.diffeqsolve", "lax.scan")
@@ -45,6 +45,27 @@ def step_ratios(entries: Bench, label: str) -> pd.DataFrame:
             row[f"{over} / {under}, by span"] = f"{spans[over] / spans[under]:.3g}"
         rows[int(key)] = row
     return pd.DataFrame(rows).T.rename_axis(label)
+
+
+def ratios_beside_counts(table: pd.DataFrame, planned: Plan) -> pd.DataFrame:
+    """Seconds, span and work of a step by naive and MLMC over those by delayed MLMC, for a plan that was timed.
+
+    ``table`` is that of ``dmlmc.calibration.timing.method_seconds``.
+    """
+    undelayed, top = planned.without_delay(), planned.costs[-1]
+    counted = {
+        MLMC: (undelayed.mean_span(), undelayed.mean_work()),
+        NAIVE: (top, top * planned.naive_samples()),
+    }
+    rows = {
+        f"{over} / {DELAYED}": {
+            "seconds": in_words(seconds_ratio(table, over, DELAYED)),
+            "span": f"{span / planned.mean_span():.3g}",
+            "work": f"{work / planned.mean_work():.3g}",
+        }
+        for over, (span, work) in counted.items()
+    }
+    return pd.DataFrame(rows).T
 
 
 def engine_ratios(bench: Bench, ours: str = OURS) -> pd.DataFrame:

@@ -1,6 +1,9 @@
 import json
 from pathlib import Path
 
+import pandas as pd
+
+import dmlmc
 from dmlmc.calibration.interval import median_ratio
 from dmlmc.experiments import wall_clock
 
@@ -48,6 +51,17 @@ def test_the_ratios_are_of_medians_with_bootstrap_intervals_beside_those_of_the_
     assert (
         table.loc[6, "naive / delayed MLMC, by span"] == "16" and table.loc[4, "delayed MLMC / level 0, by span"] == "3"
     )
+
+
+def test_measured_ratios_stand_beside_those_counted_from_the_plan():
+    plan = dmlmc.plan(dmlmc.Rates(b=1.8, c=1.0, d=1.0), 6, level0_samples=512, allocation="paper")
+    table = wall_clock.ratios_beside_counts(pd.DataFrame(entry(6, (1.0, 2.0, 3.0), (64, 64, 4, 1))["methods"]), plan)
+    assert table.loc["MLMC / delayed MLMC", "span"] == table.loc["naive / delayed MLMC", "span"] == "16"
+    works = {"MLMC": plan.without_delay().mean_work(), "naive": 148 * 64}
+    for over, work in works.items():
+        row = table.loc[f"{over} / delayed MLMC"]
+        assert row.work == f"{work / plan.mean_work():.3g}"
+        assert row.seconds == wall_clock.in_words(median_ratio(METHODS[over], METHODS["delayed MLMC"]))
 
 
 def test_engines_are_compared_with_the_loss_of_any_sde_unless_asked():
