@@ -1,5 +1,7 @@
 """The picture at the top of the README: who computes when, and what it saves."""
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
@@ -11,7 +13,7 @@ from dmlmc.experiments.plots.start_here import refresh_raster
 from dmlmc.experiments.plots.style import AXES, COLOURS, STYLES, WIDTHS, finished
 from dmlmc.schedule import DELAYED, MLMC, Plan
 
-FONT = {"font.size": 12, "axes.titlesize": 12.5, "axes.labelsize": 12}  # to be read at half of its size
+FONT: dict[Any, Any] = {"font.size": 12, "axes.titlesize": 12.5, "axes.labelsize": 12}  # to be read at half of its size
 
 
 def hero(plan: Plan, record: pd.DataFrame, target: float, floor: float) -> Figure:
