@@ -19,6 +19,7 @@ from dmlmc.estimators import GradientEstimator
 from dmlmc.losses import MultilevelLoss
 from dmlmc.schedule import DELAYED, MLMC, Plan
 from dmlmc.training.divergence import RAISE
+from dmlmc.training.evaluation import Evaluation
 from dmlmc.training.loop import train
 
 
@@ -30,17 +31,26 @@ def compare(
     *,
     validation: Callable[[PyTree], Float[Array, ""]],
     evaluate_every: int,
+    metrics: Callable[[PyTree], dict[str, Array]] | None = None,
+    keep_step: int | None = None,
     mesh: Mesh | None = None,
     progress: bool = True,
 ) -> tuple[dict[str, PyTree], pd.DataFrame]:
     """Train with each ``(estimator, steps)`` of ``runs``, all from ``params`` (one start per seed) and with ``keys``.
 
-    Returns the trained parameters by method and one record of all runs. Seed i has the same start and the same key for
-    every method, so methods can be compared seed by seed.
+    Returns parameters by method and one record of all runs, with the ``metrics`` of ``dmlmc.train``. Seed i has the
+    same start and the same key for every method, so methods can be compared seed by seed. The parameters are those
+    after ``keep_step`` steps, at which every run must be evaluated, or those at the end of each run.
     """
     trained, records = {}, []
     for estimator, steps in runs:
-        trained[estimator.method], record = train(
+        kept: dict[int, PyTree] = {}
+
+        def keep(info: Evaluation, kept: dict[int, PyTree] = kept) -> None:
+            if info.step == keep_step:
+                kept[info.step] = info.params
+
+        last, record = train(
             estimator,
             optimiser,
             params,
@@ -48,11 +58,19 @@ def compare(
             keys,
             params_per_seed=True,
             validation=validation,
+            metrics=metrics,
+            callback=keep,
             evaluate_every=evaluate_every,
             on_divergence=RAISE,
             mesh=mesh,
             progress=progress,
         )
+        if keep_step is not None and keep_step not in kept:
+            raise ValueError(
+                f"compare: keep_step must be a step at which {estimator.method} is evaluated, "
+                f"{sorted(record.step.unique().tolist())}, got {keep_step}."
+            )
+        trained[estimator.method] = last if keep_step is None else kept[keep_step]
         records.append(record.drop(columns="diverged_at"))  # none did
     return trained, pd.concat(records, ignore_index=True)
 

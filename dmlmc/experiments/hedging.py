@@ -233,9 +233,9 @@ def final_losses(
     def batch_means(params):
         return jax.lax.map(lambda key: mean_loss(loss, params, level, samples // 16, key), keys)
 
-    rows = {}
+    compiled, rows = eqx.filter_jit(eqx.filter_vmap(batch_means)), {}
     for method, params in trained.items():
-        means = np.asarray(eqx.filter_jit(eqx.filter_vmap(batch_means))(params))  # (seeds, batches)
+        means = np.asarray(compiled(params))  # (seeds, batches)
         deviation = np.std(means.mean(axis=1), ddof=1) if len(means) > 1 else np.nan
         error = np.std(means.mean(axis=0), ddof=1) / 4
         rows[method] = {"loss": means.mean(), "deviation over seeds": deviation, "standard error": error}

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from dmlmc.calibration.interval import Interval, Range
 from dmlmc.reproduce.measures import (
-    batch_seconds,
     bound_over_truth,
     counted_span,
     least_gain_of_batches,
@@ -35,7 +34,7 @@ class Claim:
     claim: str
     paper: str
     notebook: str | None  # None: needs no run
-    measure: Callable[[Path], Interval | Range]
+    measure: Callable[[Path], Interval | Range | None]  # None: not in the data
     rule: str
     verdict: Callable[[Any], Verdict]  # takes the result of ``measure``
     kind: Literal["measured", "counted"] = "measured"
@@ -152,15 +151,18 @@ CLAIMS = (
         at_least(13),
         headline="seconds per step, four paths: MLMC over delayed MLMC (16 by counting)",
     ),
-    Claim(
-        "seconds per step with the paper's batch, MLMC over delayed MLMC",
-        "not compared",
-        "06_wall_clock",
-        batch_seconds,
-        "the bootstrap interval of the ratio of medians lies above 1 (a margin written after the first run): with 512"
-        " paths a CPU is busy with arithmetic, and seconds follow the work",
-        at_least(1),
-        headline="seconds per step, the paper's batch of 512: MLMC over delayed MLMC",
+    *(
+        Claim(
+            f"seconds per step at the paper's batch, {over} over delayed MLMC",
+            f"ours: at least {wanted}",
+            "06_wall_clock",
+            saved(f"{over.lower()}_over_delayed_at_batch", "wall_clock.json"),
+            f"the ratio of medians is at least {wanted}, written down before the run; yes if the whole bootstrap"
+            " interval is. The loss is the one that notebook 03 trains with, 512 paths at level 0, l_max = 6",
+            at_least(wanted),
+            headline="seconds per step, the paper's batch: MLMC, naive over delayed MLMC",
+        )
+        for over, wanted in ((MLMC, 2), (NAIVE, 5))
     ),
     Claim(
         "bound of the theorem over the true mean squared gradient, quadratic loss",

@@ -15,11 +15,15 @@ from dmlmc.rates import Rates
 from dmlmc.schedule import DELAYED, PAPER
 
 
-def saved(name: str, file: str) -> Callable[[Path], Interval]:
-    """Read a number with its interval from the JSON of a notebook: estimate, low, high."""
+def saved(name: str, file: str) -> Callable[[Path], Interval | None]:
+    """Read a number with its interval from the JSON of a notebook: estimate, low, high.
 
-    def measure(directory: Path) -> Interval:
-        return Interval(*(json.loads((directory / file).read_text())[name][end] for end in ("estimate", "low", "high")))
+    None if the notebook ran before it saved this number.
+    """
+
+    def measure(directory: Path) -> Interval | None:
+        found = json.loads((directory / file).read_text()).get(name)
+        return None if found is None else _interval(found)
 
     return measure
 
@@ -50,16 +54,6 @@ def tuned_ratio(optimiser: str, method: str) -> Callable[[Path], Interval]:
         return Interval(*(math.nan if end is None else end for end in ends))  # null: the loss was not reached
 
     return measure
-
-
-def batch_seconds(directory: Path) -> Interval:
-    """Seconds of MLMC over those of delayed MLMC with the paper's batch, which ``make bench`` measures at scale 1."""
-    file = directory / "benchmarks.json"
-    bench = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
-    if bench is None or bench["machine"]["scale"] != 1:
-        return Interval(math.nan, math.nan, math.nan)
-    steps = bench["compute_bound"]["6"]
-    return Interval(steps["mlmc_over_delayed"], *steps["mlmc_over_delayed_interval"])
 
 
 def counted_span(directory: Path) -> Interval:

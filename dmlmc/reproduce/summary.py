@@ -8,7 +8,7 @@ Each claim has its own rule, in ``dmlmc.reproduce.claims``, and a verdict in wor
 - "close to 2, interval reaches past the margin": the estimate is within the margin and the interval is not;
 - "more than claimed (early phase)": the effect is there and larger than the paper says, in runs that end early;
 - "too small to say": the numbers of a quick run are shown but not judged, because the paper's values hold at its sizes;
-- "not run": there is no data.
+- "not run": there is no data, or it is of an older run that did not measure this.
 
 In ``summary.json`` ``reproduced`` is true for yes, counted, and an interval within the margin, false for no, and null
 for the rest: only the words can say what was found.
@@ -22,7 +22,6 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from dmlmc.calibration.interval import Interval, Range
 from dmlmc.reproduce.claims import CLAIMS
 from dmlmc.reproduce.verdicts import Verdict
 
@@ -37,13 +36,12 @@ def judge(directory: Path, failed: Collection[str] = ()) -> list[dict[str, Any]]
     """
     records = []
     for claim in CLAIMS:
-        found: Interval | Range = Interval(math.nan, math.nan, math.nan)
-        verdict = Verdict(None, "not run")
         profile = None if claim.notebook in failed else claim.profile(directory)
-        if profile is not None:
-            found = claim.measure(directory)
+        found = None if profile is None else claim.measure(directory)
+        verdict = Verdict(None, "not run")
+        if profile is not None and found is not None:
             verdict = claim.judge(found, profile)
-        known = (value if math.isfinite(value) else None for value in found)
+        known = (value if math.isfinite(value) else None for value in found or (math.nan,) * 3)
         numbers = dict(zip(("found", "low", "high"), known, strict=True))
         words = {"reproduced": verdict.reproduced, "verdict": verdict.text}
         records.append({"claim": claim.claim, "paper": claim.paper, **numbers, **words})

@@ -1,5 +1,7 @@
 """``make bench``: measure, print tables and write ``figures/data/benchmarks.json``. Takes fifteen minutes.
 
+Some ratios of the run are appended to ``figures/data/benchmark_runs.json``, to see how much runs differ.
+
 Absolute times depend on the machine and its load. Compare ratios within one run. On a GPU, ``make bench SCALE=64``
 multiplies all batches but the smallest by 64, so that it has enough to do.
 """
@@ -9,6 +11,7 @@ import os
 import jax.numpy as jnp
 
 from dmlmc.calibration.timing import in_turn
+from dmlmc.experiments.wall_clock import append_run
 from tests.benchmarks import latency, memory, peers, problem, results, torch_peer
 
 FEW, MANY = 4, 512  # paths at level 0 in the latency-bound regime, and in the experiment
@@ -98,7 +101,9 @@ def main(arguments=None):
     found["spread"] = {"median": sorted(spreads)[len(spreads) // 2], "largest": max(spreads)}
     found["machine"] = results.machine(scale) | {"load_before": load}
     results.save(found, keep=False)
-    print(f"\nspread of the repeats: median {found['spread']['median']:.0%}; written to {results.OUTPUT.name}")
+    append_run(results.RUNS, found)
+    print(f"\nspread of the repeats: median {found['spread']['median']:.0%}")
+    print(f"written to {results.OUTPUT.name} and {results.RUNS.name}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from dmlmc._internal.checks import integer
 from dmlmc._internal.files import write
 
 OUTPUT = Path(__file__).parents[2] / "figures" / "data" / "benchmarks.json"
+RUNS = OUTPUT.with_name("benchmark_runs.json")  # the ratios of every run, which the next one does not overwrite
 
 
 def scale_from(arguments: list[str] | None, description: str) -> int:

@@ -160,6 +160,31 @@ def test_methods_start_from_the_same_parameters(paper_rates):
     assert record.groupby("method").step.max().to_dict() == {"naive": 4, "delayed MLMC": 8}
 
 
+def test_parameters_are_kept_at_equal_iterations_and_metrics_are_recorded(paper_rates):
+    loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=0.1, rates=paper_rates)
+    delayed = dmlmc.delayed_mlmc(loss, dmlmc.plan(paper_rates, 2, level0_samples=8, allocation="paper"))
+
+    def compare(steps, **options):
+        trained, record = comparison.compare(
+            [(delayed, steps)],
+            optax.sgd(0.1),
+            jnp.array([[1.0, 2.0], [-1.0, 0.5]]),
+            jax.random.split(jax.random.key(0), 2),
+            validation=lambda params: loss.mean(params, 2),
+            evaluate_every=4,
+            progress=False,
+            **options,
+        )
+        return np.asarray(trained["delayed MLMC"]), record
+
+    kept, record = compare(8, keep_step=4, metrics=lambda params: {"first": params[0]})
+    np.testing.assert_array_equal(kept, compare(4)[0])
+    assert not np.array_equal(kept, compare(8)[0])
+    np.testing.assert_allclose(record[record.step == 4]["first"], kept[:, 0], rtol=1e-6)
+    with pytest.raises(ValueError, match=r"keep_step must be a step at which .* \[0, 4, 8\], got 5"):
+        compare(8, keep_step=5)
+
+
 class Sums(dmlmc.MultilevelLoss):
     """``params`` times sums of ``weights[k] z_k`` up to level k, so that all variances are known."""
 

@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -20,7 +21,8 @@ CLAIMS = {claim.claim: claim for claim in claims.CLAIMS}
         ("span to equal loss, naive over delayed MLMC", [(15.8, 1.1, 30)], [(15.8, 0.9, 31)]),
         ("work to equal loss, MLMC over delayed MLMC", [(1.2, 1.1, 1.3), (1.2, 1.19, 1.3)], [(1.2, 0.9, 1.5)]),
         ("seconds per step with few paths, MLMC over delayed MLMC", [(15.0, 13.0, 17.0)], [(12.9, 9.0, 17.0)]),
-        ("seconds per step with the paper's batch, MLMC over delayed MLMC", [(2.0, 1.0, 3.0)], [(0.9, 0.8, 3.0)]),
+        ("seconds per step at the paper's batch, MLMC over delayed MLMC", [(2.7, 2.0, 3.0)], [(1.9, 1.8, 2.0)]),
+        ("seconds per step at the paper's batch, naive over delayed MLMC", [(7.5, 5.0, 9.0)], [(4.9, 4.0, 6.0)]),
         (
             "seconds per step with four paths, l_max = 6, MLMC over streaming MLMC",
             [(30.0, 25.0, 40.0)],
@@ -74,6 +76,16 @@ def test_an_interval_is_judged_as_a_whole(interval, verdict):
 def test_a_ratio_of_seconds_is_judged_by_its_whole_interval():
     claim = CLAIMS["seconds per step with four paths, l_max = 6, MLMC over streaming MLMC"]
     assert claim.judge(Interval(30.0, 24.9, 40.0), "paper") == (None, "at least 25, interval reaches past it")
+
+
+def test_the_ratios_at_the_papers_batch_are_those_that_notebook_06_saved(tmp_path):
+    found = {"mlmc": (2.5, 1.9, 3.0), "naive": (7.5, 7.0, 8.0)}
+    saved = {f"{over}_over_delayed_at_batch": Interval(*ends)._asdict() for over, ends in found.items()}
+    (tmp_path / "wall_clock.json").write_text(json.dumps({"profile": "paper", **saved}))
+    for over, text in (("MLMC", "at least 2, interval reaches past it"), ("naive", "yes")):
+        claim = CLAIMS[f"seconds per step at the paper's batch, {over} over delayed MLMC"]
+        measured = claim.measure(tmp_path)
+        assert measured == found[over.lower()] and claim.judge(measured, claim.profile(tmp_path)).text == text
 
 
 def test_a_loss_that_should_be_at_most_a_tenth_larger_is_judged_by_its_whole_interval():

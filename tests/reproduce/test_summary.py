@@ -16,8 +16,9 @@ def data(tmp_path):
     estimates = {"b": 1.95, "c": 1.0, "d": 1.05, "euler_b": 0.95}
     rates = {name: {"estimate": value, "low": value - 0.1, "high": value + 0.1} for name, value in estimates.items()}
     (tmp_path / "assumptions.json").write_text(json.dumps({"profile": "paper", **rates}))
-    seconds = {"estimate": 14.0, "low": 13.5, "high": 16.0}
-    (tmp_path / "wall_clock.json").write_text(json.dumps({"profile": "paper", "mlmc_over_delayed": seconds}))
+    names = ("mlmc_over_delayed", "mlmc_over_delayed_at_batch", "naive_over_delayed_at_batch")
+    seconds = {name: {"estimate": 14.0, "low": 13.5, "high": 16.0} for name in names}
+    (tmp_path / "wall_clock.json").write_text(json.dumps({"profile": "paper", **seconds}))
     ratios = {"paper's": (2.0, 0.9, 3.0), "held": (15.0, 14.5, 15.5)}  # given back, and kept
     one = {
         f"delayed MLMC, {counts} counts": {"span_ratio_to_mlmc": dict(zip(("mean", "low", "high"), found, strict=True))}
@@ -55,6 +56,7 @@ def verdicts(directory, **options):
 
 
 TUNED = [False, True] * 2  # the paper's counts give their gain back, held counts keep it, for SGD and for Adam
+SECONDS = [True] * 3  # of delayed MLMC, with few paths and at the paper's batch
 STREAMING = [True, True, True, False, True, True, False, False]
 
 
@@ -63,7 +65,7 @@ def test_a_record_has_seven_fields_and_is_plain_json(data):
     fields = ["claim", "paper", "found", "low", "high", "reproduced", "verdict"]
     assert all(list(record) == fields for record in records)
     assert json.loads(summary.to_json(records)) == records
-    assert verdicts(data) == [True] * 6 + TUNED + [True, None, True, True, True] + STREAMING  # None: more than claimed
+    assert verdicts(data) == [True] * 6 + TUNED + [True, None] + SECONDS + [True] + STREAMING  # None: more than claimed
     words = [record["verdict"] for record in records]
     assert words == [
         "yes",
@@ -75,7 +77,8 @@ def test_a_record_has_seven_fields_and_is_plain_json(data):
         *("given back", "kept") * 2,
         "yes",
         "more than claimed (early phase)",
-        *("yes",) * 3,
+        *("yes",) * len(SECONDS),
+        "yes",
         *("yes" if reproduced else "no" for reproduced in STREAMING),
     ]
 
@@ -93,12 +96,21 @@ def test_the_measured_ratios_are_those_that_the_notebook_saved(data):
 
 def test_a_notebook_that_was_not_run_or_failed_is_not_judged(data):
     (data / "assumptions.json").unlink()
-    assert verdicts(data) == [None] * 4 + [True] * 2 + TUNED + [True, None, True, True, True] + STREAMING
+    assert verdicts(data) == [None] * 4 + [True] * 2 + TUNED + [True, None] + SECONDS + [True] + STREAMING
     failed = ["03_deep_hedging", "04_tuned", "05_streaming"]
-    assert verdicts(data, failed=failed) == [None] * 4 + [True] + [None] * 7 + [True] * 3 + [None] * 8
+    assert verdicts(data, failed=failed) == [None] * 4 + [True] + [None] * 7 + SECONDS + [True] + [None] * 8
     assert summary.judge(data)[0]["verdict"] == "not run"
     assert summary.as_text(summary.judge(data)).count("not run") == 4
     assert json.loads(summary.to_json(summary.judge(data)))[0]["found"] is None
+
+
+def test_a_claim_that_is_younger_than_the_data_is_not_run(data):
+    found = json.loads((data / "wall_clock.json").read_text())
+    del found["naive_over_delayed_at_batch"]
+    (data / "wall_clock.json").write_text(json.dumps(found))
+    words = {record["claim"]: record["verdict"] for record in summary.judge(data)}
+    assert words["seconds per step at the paper's batch, naive over delayed MLMC"] == "not run"
+    assert words["seconds per step at the paper's batch, MLMC over delayed MLMC"] == "yes"
 
 
 def test_streaming_is_judged_at_its_worst_level_and_batch_and_not_before_level_12_was_timed(data):
@@ -147,7 +159,7 @@ def test_a_quick_run_shows_numbers_and_judges_only_counts(data):
     judged = [record["claim"] for record in summary.judge(data) if record["reproduced"] is not None]
     assert judged == ["cost of level l grows as 2^(c l)", "span per step, MLMC over delayed MLMC"]
     assert all(record["found"] is not None for record in summary.judge(data))
-    assert summary.as_text(summary.judge(data)).count("too small to say") == 21
+    assert summary.as_text(summary.judge(data)).count("too small to say") == 22
 
 
 def test_the_committed_summary_follows_from_the_committed_data():

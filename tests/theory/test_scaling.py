@@ -24,11 +24,19 @@ def test_with_very_many_devices_only_the_spans_matter(max_level):
         assert found["MLMC"] / found["delayed MLMC"] == pytest.approx(16)
 
 
+def test_streaming_has_the_span_of_level_0_and_its_share_of_every_level_at_every_step():
+    plan = dmlmc.plan(dmlmc.Rates(1.8, 1.0, 1.0), 2, samples=[9, 8, 4])  # on 4 devices: 3, 2 and 1 samples
+    loaded = predicted_seconds(plan, 4, chain_seconds=1e-9, path_seconds=1.0, hop_seconds=10.0)["streaming MLMC"]
+    assert loaded == 3 + (2 + 1) * 1.5 + 2 * 10.0  # a chunk of a pair is 1.5 level-0 paths
+    assert predicted_seconds(plan, 4, chain_seconds=7.0, path_seconds=1e-9)["streaming MLMC"] == 7.0
+
+
 def test_on_one_device_without_latency_only_the_work_matters():
     plan = paper_plan()
     found = predicted_seconds(plan, 1, chain_seconds=1e-9, path_seconds=0.25)
     assert found["naive"] == 0.25 * 148 * 64
     assert found["MLMC"] == pytest.approx(0.25 * plan.without_delay().mean_work())
+    assert found["streaming MLMC"] == pytest.approx(0.25 * plan.mean_work())  # at c = d its periods are the plan's
     assert found["delayed MLMC"] == pytest.approx(0.25 * plan.mean_work())
 
 
@@ -74,6 +82,14 @@ def test_the_table_has_a_row_per_level_and_method_and_a_column_per_number_of_dev
     assert [row[:2] for row in rows] == [(str(level), method) for level in scaling.MAX_LEVELS for method in METHODS]
     found = predicted_seconds(paper_plan(6, scaling.LEVEL0_SAMPLES), 64, **scaling.ASSUMED)
     assert rows[2][head.index("64 devices")] == f"{found['delayed MLMC']:.2g}"
+
+
+def test_the_long_table_has_the_seconds_of_the_model():
+    table = scaling.scaling_table().set_index(["max_level", "devices", "method"]).seconds
+    assert len(table) == len(scaling.MAX_LEVELS) * len(scaling.DEVICES) * 4
+    for level, devices in ((6, 64), (12, 1024)):
+        found = predicted_seconds(paper_plan(level, scaling.LEVEL0_SAMPLES), devices, **scaling.ASSUMED)
+        assert table[level, devices].to_dict() == found
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,19 @@
-"""Figures of notebook 03: Figure 2 of the paper, the learned hedge ratios and prices."""
+"""Figures of notebook 03: Figure 2 of the paper, hedge ratios and prices at equal iterations."""
 
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 
 from dmlmc.experiments.plots.learning_curves import learning_curves
-from dmlmc.experiments.plots.style import COLOURS, STYLES, WIDTHS, finished, panels
+from dmlmc.experiments.plots.style import AXES, COLOURS, STYLES, WIDTHS, finished, panels
 
 
-def figure_2(record: pd.DataFrame, *, floor: float | None = None) -> Figure:
+def figure_2(record: pd.DataFrame, *, floor: float | None = None, title: str | None = None) -> Figure:
     """Figure 2 of the paper: loss against work and span, with a third panel against iterations."""
-    return learning_curves(record, ["work", "span", "step"], floor=floor)
+    return learning_curves(record, ["work", "span", "step"], floor=floor, title=title)
 
 
-def hedge_ratios(curves: pd.DataFrame, living: pd.DataFrame) -> Figure:
-    """Learned hedge ratios and the Black-Scholes delta, one panel per time.
+def hedge_ratios(curves: pd.DataFrame, living: pd.DataFrame, iterations: int) -> Figure:
+    """Hedge ratios of networks after so many ``iterations`` and the Black-Scholes delta, one panel per time.
 
     ``curves`` has the columns ``t, s, source, seed, ratio``; ``living`` has ``t, low, high``. Nine paths in ten are
     between the prices ``low`` and ``high`` at time ``t``; this range is shaded.
@@ -33,27 +32,37 @@ def hedge_ratios(curves: pd.DataFrame, living: pd.DataFrame) -> Figure:
             axis.fill_between(mean.index, mean - deviation, mean + deviation, color=colour, alpha=0.2)
         axis.set(title=f"t = {t:g}", xlabel="price s", xlim=(rows.s.min(), rows.s.max()))
     axes[0].set_ylabel("hedge ratio H(t, s)")
-    axes[-1].legend(frameon=True, loc="lower right")
+    figure.suptitle(
+        f"Hedges after {iterations} iterations of SGD: mean and standard deviation over seeds", fontsize="medium"
+    )
+    axes[-1].legend(
+        frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5), title=f"after {iterations} iterations"
+    )
     return finished(figure)
 
 
-def option_prices(prices: pd.DataFrame, marks: dict[str, float]) -> Figure:
-    """The learned p0 of every seed, by method, with vertical lines at the reference values ``marks``."""
-    figure, (axis,) = panels(1, (5.6, 2.6))
-    sns.stripplot(
-        prices,
-        x="price",
-        y="method",
-        hue="method",
-        palette=COLOURS,
-        ax=axis,
-        size=5,
-        alpha=0.6,
-        jitter=False,
-        legend=False,
-    )
+def price_traces(record: pd.DataFrame, marks: dict[str, float], iterations: int) -> Figure:
+    """The price p0 against iterations: mean and standard deviation over seeds, by method.
+
+    ``record`` has the columns ``method, seed, step, price``. Horizontal lines are the reference values ``marks``, a
+    vertical one is at the number of ``iterations`` at which methods are compared.
+    """
+    figure, (axis,) = panels(1, (7.6, 3.6))
+    by_step = record.groupby(["method", "step"], sort=False).price
+    curves = pd.DataFrame({"mean": by_step.mean(), "deviation": by_step.std(ddof=1).fillna(0.0)}).reset_index()
+    for method, curve in curves.groupby("method", sort=False):
+        colour, style, width = COLOURS[str(method)], STYLES[str(method)], WIDTHS[str(method)]
+        axis.plot(curve.step, curve["mean"], style, color=colour, linewidth=width, label=method)
+        low, high = curve["mean"] - curve.deviation, curve["mean"] + curve.deviation
+        axis.fill_between(curve.step, low, high, color=colour, alpha=0.2)
     for (name, value), style in zip(marks.items(), ("-", "--", ":"), strict=False):
-        axis.axvline(value, color="black", linestyle=style, linewidth=1, label=name)
-    axis.set(xlabel="price p0 of the option", ylabel="")
-    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(marks), frameon=False)
+        axis.axhline(value, color="black", linestyle=style, linewidth=1, label=f"{name}: {value:.3g}")
+    axis.axvline(iterations, color="0.4", linewidth=1, label=f"{iterations} iterations")
+    axis.set(xlabel=AXES["step"], ylabel="price p0 of the option", xlim=(0, record.step.max()))
+    there = curves[curves.step == iterations]["mean"]
+    ends = " to ".join(dict.fromkeys(f"{value:.2g}" for value in (there.min(), there.max())))
+    axis.set_title(
+        f"After {iterations} iterations p0 is {ends}; bands: standard deviation over seeds", fontsize="medium"
+    )
+    axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
     return finished(figure)

@@ -18,7 +18,9 @@ from dmlmc.experiments.plots.style import (
 )
 
 
-def learning_curves(record: pd.DataFrame, costs: Sequence[str], *, floor: float | None = None) -> Figure:
+def learning_curves(
+    record: pd.DataFrame, costs: Sequence[str], *, floor: float | None = None, title: str | None = None
+) -> Figure:
     """Loss against each of ``costs``, one panel each: mean and standard deviation over seeds, log scales.
 
     A band that reaches below zero ends at the axis, and a note under the figure says so. ``floor``, a loss that no
@@ -40,4 +42,6 @@ def learning_curves(record: pd.DataFrame, costs: Sequence[str], *, floor: float 
     note_below_zero(figure, curves.low, drawn="bands")
     axes[0].set_ylabel("validation loss")
     axes[0].legend(frameon=True, loc="lower left", title=None if floor is None else f"floor: {floor:.0e}")
+    if title is not None:
+        figure.suptitle(title, fontsize="medium")
     return finished(figure)

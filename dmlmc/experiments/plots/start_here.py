@@ -38,7 +38,11 @@ def plan_picture(b: float = 1.8, c: float = 1.0, d: float = 1.0, max_level: int 
         delayed = plan(Rates(b, c, d), max_level, samples=samples, allocation=PAPER)
     figure = Figure(figsize=(10, 5.6))
     # Fixed positions: matplotlib's layout engines take longer than the drawing itself, too slow for sliders.
-    _raster(figure.add_axes((0.11, 0.54, 0.87, 0.39)), delayed)
+    raster = figure.add_axes((0.11, 0.54, 0.87, 0.39))
+    refresh_raster(raster, delayed)
+    raster.set_title(
+        "Who computes when, delayed MLMC (blue: level refreshed, grey: its last gradient reused)", loc="left"
+    )
     _samples(figure.add_axes((0.06, 0.1, 0.25, 0.28)), delayed)
     undelayed, top = delayed.without_delay(), level_cost(max_level, c)
     work = [delayed.naive_samples() * top, undelayed.mean_work(), delayed.mean_work()]
@@ -48,20 +52,18 @@ def plan_picture(b: float = 1.8, c: float = 1.0, d: float = 1.0, max_level: int 
     return figure
 
 
-def _raster(axis: Axes, delayed: Plan) -> None:
-    steps = np.arange(STEPS)
+def refresh_raster(axis: Axes, delayed: Plan, count: int = STEPS) -> None:
+    """Levels against the first ``count`` steps of SGD, filled where a level is refreshed."""
+    steps = np.arange(count)
     due = np.array([steps % period == 0 for period in delayed.periods])
     axis.pcolormesh(due, cmap=ListedColormap([REUSED, COLOURS[DELAYED]]), vmin=0, vmax=1)
     levels = np.arange(delayed.max_level + 1)
     axis.set_yticks(levels + 0.5, [f"{level}: every {period}" for level, period in enumerate(delayed.periods)])
     axis.set_xticks(steps[::16] + 0.5, steps[::16])
-    axis.hlines(levels[1:], 0, STEPS, color="white", linewidth=2)
+    axis.hlines(levels[1:], 0, count, color="white", linewidth=2)
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
     axis.set_xlabel("SGD step")
-    axis.set_title(
-        "Who computes when, delayed MLMC (blue: level refreshed, grey: its last gradient reused)", loc="left"
-    )
 
 
 def _samples(axis: Axes, delayed: Plan) -> None:

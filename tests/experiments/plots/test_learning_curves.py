@@ -33,7 +33,9 @@ def test_learning_curves_show_the_mean_of_each_method_in_its_colour():
 
 
 def test_figure_2_has_panels_for_work_span_and_iterations():
-    axes = figure_2(record()).axes
+    figure = figure_2(record(), title="as published")
+    axes = figure.axes
+    assert figure.get_suptitle() == "as published"
     assert [axis.get_xlabel() for axis in axes] == [style.AXES[cost] for cost in ("work", "span", "step")]
 
 
