@@ -37,11 +37,11 @@ def test_the_first_cell_of_the_notebook_imports_the_library_and_what_it_needs_on
 @pytest.mark.parametrize(("theta", "level"), [(0.1, 0), (0.8, 0), (0.8, 2)])
 def test_the_exact_loss_is_that_of_the_notebooks_sde(theta, level):
     loss = loss_of_the_notebook()
-    keys = jax.random.split(jax.random.key(0), 4096)
+    keys = jax.random.split(jax.random.key(0), 2**16)
     losses = np.asarray(loss.losses({"theta": jax.numpy.array(theta)}, loss.batch(keys, level)))
-    error = losses.std() / 64
+    error = losses.std() / 2**8
     exact = start_here.exact_loss(theta, loss.coarsest_steps * 2**level)
-    assert abs(losses.mean() - exact) < 3 * error < 0.02 * exact + 0.002
+    assert abs(losses.mean() - exact) < 3 * error < 0.03 * exact
 
 
 def test_no_theta_has_a_smaller_loss_than_the_best_one():

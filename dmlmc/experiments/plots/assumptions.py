@@ -27,7 +27,7 @@ def assumption_decay(tables: pd.DataFrame, b: float, d: float) -> Figure:
             axis.plot(rows.level, rows[name], ".-", color=colour, linewidth=1, label=f"step {point}")
         axis.set_yscale("log", base=2)
         axis.set(xlabel="level $l$", ylabel=label, xticks=mean.index)
-        axis.set_title(f"dashed: $2^{{-{rate:.3g}\\,l}}$", fontsize="medium")
+        axis.set_title(f"dashed: like $2^{{-{'' if rate == 1 else f'{rate:.3g}'}\\,l}}$", fontsize="medium")
     axes[1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return finished(figure)
 

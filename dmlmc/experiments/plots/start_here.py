@@ -25,9 +25,8 @@ from dmlmc.schedule import DELAYED, METHODS, MLMC, PAPER, Plan, level_cost
 from dmlmc.sde import SDELoss
 
 STEPS = 129  # enough to see level 6 refreshed three times at d = 1
-GREYS = LinearSegmentedColormap.from_list("age", ["0.94", "0.4"])  # of a reused gradient, from one step old to oldest
-GREYS.set_under(COLOURS[DELAYED])
-GREYS.set_bad("white")
+AGES = LinearSegmentedColormap.from_list("age", ["0.94", "0.4"])  # greys, from one step old to the oldest
+AGES = AGES.with_extremes(under=COLOURS[DELAYED], bad="white")
 
 
 def plan_picture(
@@ -64,7 +63,7 @@ def _raster(axis: Axes, delayed: Plan, step: int) -> None:
     steps = np.arange(STEPS)
     ages = np.array([steps % min(period, STEPS) for period in delayed.periods])
     shown = np.where(steps <= step, ages, np.nan)
-    axis.pcolormesh(np.log2(np.maximum(shown, 0.5)), cmap=GREYS, vmin=0, vmax=np.log2(STEPS - 1))  # below 0: age 0
+    axis.pcolormesh(np.log2(np.maximum(shown, 0.5)), cmap=AGES, vmin=0, vmax=np.log2(STEPS - 1))  # below 0: age 0
     levels = np.arange(delayed.max_level + 1)
     axis.set_yticks(levels + 0.5, [f"{level}: every {period}" for level, period in enumerate(delayed.periods)])
     axis.set_xticks(steps[::16] + 0.5, steps[::16])
