@@ -1,5 +1,6 @@
 """The check list of multilevel gradients, and ``calibrate``: rates for a plan in one call."""
 
+import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,16 +27,23 @@ from dmlmc.theory.staleness import largest_safe_step
 
 ROUNDING = 1e-4  # a rate this small is 0: exact levels have no scatter, and an interval as narrow as rounding errors
 HEAVY = 100.0  # a kurtosis above this needs ten thousand samples for a second moment to within a tenth
+# The columns of a printed check list, and their headers in a notebook; g is the gradient of D_l of one sample.
+HEADERS = {
+    "level": "level", "samples": "samples", "steps": "cost [time steps]", "second_moment": "second moment E|g|²",
+    "variance": "variance of g", "squared_mean": "squared mean |E g|²", "kurtosis": "kurtosis of g",
+    "smoothness": "smoothness, pathwise", "mean_smoothness": "smoothness of the mean",
+    "noise_floor": "noise floor of the mean's", "consistency": "telescoping gap [standard errors]",
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CheckList:
     """What to look at before trusting multilevel gradients: tails, telescoping, rates, a verdict. ``print`` it.
 
     ``table`` is that of the measurement, ``fitted`` the rates with intervals, ``plan`` what follows from them, or None.
     ``safe_step`` is the largest learning rate of SGD that the guarantee of ``dmlmc.theory.staleness`` admits for this
     plan and the pathwise smoothness in the table, with an interval. It is as local as the measurement: at one point,
-    along one direction. ``dmlmc.calibrate`` makes a check list, and so does ``CheckList.from_measurement``.
+    along one direction. ``dmlmc.calibrate`` and ``CheckList.from_measurement`` make it. A notebook shows it as a table.
 
     >>> from dmlmc import QuadraticLoss
     >>> quadratic = QuadraticLoss(dimension=2, L=2.0, M=1.0, rates=Rates(b=1.8, c=1.0, d=1.0))
@@ -132,17 +140,24 @@ class CheckList:
         ]
         return [*lines, f"largest safe step:      {self.safe_step}, for the smoothness measured here"]
 
-    def __str__(self) -> str:
-        shown = self.table[["level", "samples", "steps", "second_moment", "variance"]].copy()
-        shown["|mean|^2"] = self.table.squared_mean
-        for name in ("kurtosis", "smoothness", "mean_smoothness", "noise_floor", "consistency"):
-            shown[name] = self.table[name]
-        whole = ("level", "samples", "steps")
-        shown = shown.rename(columns=lambda name: name.replace("_", " "))
-        text = {name: shown[name].map("{:.0f}".format if name in whole else "{:.2g}".format) for name in shown}
-        rates = [f"{name} = {value}" for name, value in self.fitted._asdict().items()]
+    def _cells(self) -> pd.DataFrame:
+        digits = dict.fromkeys(HEADERS, "{:.2g}") | dict.fromkeys(("level", "samples", "steps"), "{:.0f}")
+        return pd.DataFrame({name: self.table[name].map(form.format) for name, form in digits.items()})
+
+    def _lines(self) -> list[str]:
+        rates = ",  ".join(f"{name} = {value}" for name, value in self.fitted._asdict().items())
         warnings = self.warnings() or ["no warnings: tails are moderate and the sum telescopes"]
-        return "\n".join([pd.DataFrame(text).to_string(index=False), "", ",  ".join(rates), *warnings, *self.verdict()])
+        return [rates, *warnings, *self.verdict()]
+
+    def __str__(self) -> str:
+        shown = self._cells().rename(columns={"squared_mean": "|mean|^2"}).rename(columns=lambda n: n.replace("_", " "))
+        return "\n".join([shown.to_string(index=False), "", *self._lines()])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        table = self._cells().rename(columns=HEADERS).to_html(index=False, border=0)
+        return f"{table}\n<pre>{html.escape(chr(10).join(self._lines()))}</pre>"
 
 
 def _safe_step(measured: Measurement, planned: Plan) -> Interval:

@@ -1,5 +1,8 @@
 """The check list and its verdict."""
 
+import html
+import re
+
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -105,6 +108,17 @@ def test_calibrate_gives_rates_for_a_plan_and_a_report_to_print(x64):
     text = str(report)
     assert "b = 1." in text and "no warnings" in text and "MLMC worth it (b > c)?  yes" in text
     assert max(map(len, text.splitlines())) <= 130
+
+
+def test_a_notebook_shows_the_check_list_as_a_table_with_readable_headers(x64):
+    report = dmlmc.CheckList.from_measurement(measure(quadratic(), samples=512))
+    shown = report._repr_html_()
+    headers = re.findall("<th>(.+?)</th>", shown)
+    assert "telescoping gap [standard errors]" in headers and not any("_" in header for header in headers)
+    cells = np.array(re.findall("<td>(.+?)</td>", shown), float).reshape(len(report.table), len(headers))
+    np.testing.assert_allclose(cells[:, headers.index("variance of g")], report.table.variance, rtol=0.06)  # two digits
+    text = html.unescape(shown.partition("<pre>")[2].partition("</pre>")[0])
+    assert str(report).endswith(text) and "(b > c)?" in text and "b > c" not in shown
 
 
 def test_calibrate_takes_a_second_point(x64):

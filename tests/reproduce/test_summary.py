@@ -10,7 +10,7 @@ from dmlmc.reproduce import claims, summary
 @pytest.fixture
 def data(tmp_path):
     """The committed benchmarks and data of notebooks 02 and 03 at paper size, and made-up rates and seconds."""
-    names = ("deep_hedging.json", "deep_hedging_curves.csv", "theorem.json", "theorem_curves.csv", "benchmarks.json")
+    names = ("deep_hedging.json", "deep_hedging_curves.csv", "theorem.json", "theorem_curves.csv")
     for name in names:
         shutil.copy(summary.DATA / name, tmp_path)
     estimates = {"b": 1.95, "c": 1.0, "d": 1.05, "euler_b": 0.95}
@@ -121,21 +121,6 @@ def test_streaming_is_judged_at_its_worst_level_and_batch_and_not_before_level_1
     (data / "streaming.json").write_text((data / "streaming.json").read_text().replace('"12"', '"8"'))
     (record,) = [one for one in summary.judge(data) if "every l_max up to 12" in one["claim"]]
     assert record["found"] is None and record["verdict"] == "no"
-
-
-def test_seconds_with_the_papers_batch_are_those_of_a_bench_at_scale_1(data):
-    def found():
-        (record,) = [one for one in summary.judge(data) if "the paper's batch" in one["claim"]]
-        return record["found"], record["low"]
-
-    bench = json.loads((data / "benchmarks.json").read_text())
-    steps = bench["compute_bound"]["6"]
-    assert found() == (steps["mlmc_over_delayed"], steps["mlmc_over_delayed_interval"][0])
-    bench["machine"]["scale"] = 64
-    (data / "benchmarks.json").write_text(json.dumps(bench))
-    assert found() == (None, None)
-    (data / "benchmarks.json").unlink()
-    assert found() == (None, None)
 
 
 def test_a_loss_that_was_not_reached_at_tuned_rates_is_given_back(data):

@@ -12,26 +12,23 @@ def assumption_decay(tables: pd.DataFrame, b: float, d: float) -> Figure:
     """Figure 1: second moment (left) and pathwise smoothness (right) of the coupled gradient, per level.
 
     ``tables`` concatenates several measurements, labelled by the column ``point``; each is a thin line. The thick line
-    and the band are mean and standard deviation of the *logarithm* over points, because the first points of a run can
-    be orders of magnitude larger than the last. The dashed lines fall like ``2^(-b l)`` and ``2^(-d l)``.
+    is their geometric mean, because the first points of a run can be orders of magnitude larger than the last. The
+    dashed lines fall like ``2^(-b l)`` and ``2^(-d l)``.
     """
-    figure, axes = panels(2, (9.6, 3.8))
+    figure, axes = panels(2, (10.4, 3.8))
     labels = {"second_moment": r"second moment of $\nabla D_l$", "smoothness": r"pathwise smoothness of $\nabla D_l$"}
     for axis, (name, label), rate in zip(axes, labels.items(), (b, d), strict=True):
-        by_level = np.log2(tables.set_index("level")[name]).groupby("level")
-        mean, deviation = by_level.mean(), by_level.std(ddof=1).fillna(0.0)
-        axis.plot(mean.index, 2**mean, "o-", color="black", linewidth=2, label="mean of logarithms")
+        mean = np.log2(tables.set_index("level")[name]).groupby("level").mean()
+        axis.plot(mean.index, 2**mean, "o-", color="black", linewidth=2, label="geometric mean")
         fine = mean.index[mean.index >= 1].to_numpy()
         reference = 2.0 ** (mean[fine[0]] + 1 - rate * (fine - fine[0]))
-        (line,) = axis.plot(fine, reference, "k--", linewidth=1)
-        axis.legend([line], [f"slope of $2^{{-{rate:.3g}\\,l}}$"], frameon=True, loc="lower left")
-        ends = 2 ** (mean - deviation), 2 ** (mean + deviation)
-        axis.fill_between(mean.index, *ends, color="0.8", alpha=0.6, zorder=0, label="standard deviation")
+        axis.plot(fine, reference, "k--", linewidth=1, label="slope in the title")
         for colour, (point, rows) in _points(tables):
             axis.plot(rows.level, rows[name], ".-", color=colour, linewidth=1, label=f"step {point}")
         axis.set_yscale("log", base=2)
         axis.set(xlabel="level $l$", ylabel=label, xticks=mean.index)
-    figure.legend(*axes[1].get_legend_handles_labels(), frameon=False, loc="center left", bbox_to_anchor=(0.99, 0.5))
+        axis.set_title(f"dashed: like $2^{{-{'' if rate == 1 else f'{rate:.3g}'}\\,l}}$", fontsize="medium")
+    axes[1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return finished(figure)
 
 
@@ -54,7 +51,7 @@ def fitted_exponents(fits: pd.DataFrame, paper: dict[str, float]) -> Figure:
         bars = np.abs(rows[["low", "high"]].to_numpy().T - rows.estimate.to_numpy())
         axis.errorbar(at, rows.estimate, bars, fmt="o-", capsize=3, color=colour, label=f"{rate}, fitted")
         axis.axhline(paper[str(rate)], linestyle="--", linewidth=1, color=colour, label=f"{rate}, paper")
-    axis.set(xticks=range(len(steps)), xticklabels=steps, xlabel="step of the run", ylabel="exponent")
+    axis.set(xticks=range(len(steps)), xticklabels=steps, xlabel="step of the run", ylabel="exponent, 95% interval")
     axis.set_ylim(0, 1.4 * max(fits.estimate.max(), *paper.values()))
     axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return finished(figure)
@@ -62,16 +59,14 @@ def fitted_exponents(fits: pd.DataFrame, paper: dict[str, float]) -> Figure:
 
 def level_checks(tables: pd.DataFrame, *, heavy: float) -> Figure:
     """Kurtosis and telescoping check per level and point, and smoothness of the mean with its noise floor."""
-    figure, axes = panels(3, (11.4, 3.5))
-    limits = [("kurtosis", heavy, "warning"), ("consistency", 3.0, "three standard errors")]
-    for axis, (name, limit, label) in zip(axes, limits, strict=False):
+    figure, axes = panels(3, (13.0, 3.5))
+    for axis, (name, limit) in zip(axes, {"kurtosis": heavy, "consistency": 3.0}.items(), strict=False):
         for colour, (point, rows) in _points(tables):
             axis.plot(rows.level, rows[name], "o-", markersize=4, linewidth=1, color=colour, label=f"step {point}")
-        axis.axhline(limit, color="black", linestyle="--", linewidth=1, label=label)
+        axis.axhline(limit, color="black", linestyle="--", linewidth=1, label="limit of a warning")
         axis.set(xlabel="level $l$", ylabel=name, xticks=sorted(tables.level.unique()))
-    axes[0].set_yscale("log")
+    axes[0].set(yscale="log", ylabel=r"kurtosis of $\nabla D_l$")
     axes[1].set(ylabel="telescoping gap [standard errors]", ylim=(0, max(4.5, 1.5 * tables.consistency.max())))
-    axes[1].legend(frameon=True, fontsize="x-small", ncols=2, loc="upper center")
     last = tables[tables.point == tables.point.iloc[-1]]
     names = {"smoothness": "pathwise", "mean_smoothness": "of the mean", "noise_floor": "noise floor"}
     for style, colour, (name, label) in zip(("o-", "s-", ":"), (*PALETTE[:2], "black"), names.items(), strict=True):
@@ -79,7 +74,10 @@ def level_checks(tables: pd.DataFrame, *, heavy: float) -> Figure:
         axes[2].plot(shown.level, shown[name], style, color=colour, markersize=4, linewidth=1.4, label=label)
     axes[2].set_yscale("log", base=2)
     axes[2].set(xlabel="level $l$", ylabel=f"smoothness at step {tables.point.iloc[-1]}", xticks=last.level)
-    axes[2].legend(frameon=True, loc="upper right")
+    points, smoothness = (axis.get_legend_handles_labels() for axis in axes[1:])
+    beside = {"frameon": False, "alignment": "left", "bbox_transform": axes[2].transAxes}
+    figure.legend(*points, title="left and middle", loc="upper left", bbox_to_anchor=(1.0, 1.05), **beside)
+    figure.legend(*smoothness, title="right", loc="lower left", bbox_to_anchor=(1.0, -0.1), **beside)
     return finished(figure)
 
 
@@ -90,13 +88,17 @@ def solver_decay(tables: pd.DataFrame, rates: dict[str, str]) -> Figure:
     """
     tables = tables[tables.level >= 1]
     low = tables.variance - 2 * tables.variance_error
-    figure, (axis,) = panels(1, (5.0, 3.6))
+    figure, (axis,) = panels(1, (6.6, 3.6))
     for colour, marker, (solver, rows) in zip(PALETTE, "os^", tables.groupby("solver", sort=False), strict=False):
         bars, label = 2 * rows.variance_error, f"{solver}: b = {rates[str(solver)]}"
         axis.errorbar(rows.level, rows.variance, bars, fmt=f"{marker}-", capsize=3, color=colour, label=label)
     axis.set_yscale("log", base=2)
     axis.set_ylim(bottom=log_bottom(tables.variance, low))
-    axis.set(xlabel="level $l$", ylabel=r"variance of $\nabla D_l$", xticks=sorted(tables.level.unique()))
+    axis.set(
+        xlabel="level $l$",
+        ylabel=r"variance of $\nabla D_l$ $\pm$ 2 standard errors",
+        xticks=sorted(tables.level.unique()),
+    )
     note_below_zero(figure, low)
-    axis.legend(frameon=True, loc="lower left")
+    axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return finished(figure)

@@ -1,5 +1,8 @@
+import itertools
+
 import numpy as np
 import pandas as pd
+import pytest
 
 from dmlmc.experiments.plots import assumptions
 
@@ -16,13 +19,34 @@ def level_tables():
     return pd.concat(rows)
 
 
-def test_figure_1_shows_the_mean_of_the_logarithms_and_the_slopes():
+DRAWN = {
+    "decay": lambda: assumptions.assumption_decay(level_tables(), b=2.0, d=1.0),
+    "checks": lambda: assumptions.level_checks(level_tables(), heavy=100.0),
+    "solvers": lambda: assumptions.solver_decay(level_tables().assign(solver="Euler"), {"Euler": "1.0"}),
+}
+
+
+def test_figure_1_shows_the_geometric_mean_and_the_slopes_and_no_band():
     figure = assumptions.assumption_decay(level_tables(), b=2.0, d=1.0)
     for axis, rate in zip(figure.axes, (2.0, 1.0), strict=True):
         mean, slope, *points = axis.lines
         assert [line.get_label() for line in points] == ["step 0", "step 10"]
         np.testing.assert_allclose(mean.get_ydata(), 4 * 2.0 ** (-rate * np.arange(4)))
         np.testing.assert_allclose(np.diff(np.log2(slope.get_ydata())), -rate)
+        assert not axis.collections and ("-2" in axis.get_title()) == (rate == 2.0)
+
+
+@pytest.mark.parametrize("draw", DRAWN)
+def test_no_legend_covers_the_axes(draw):
+    figure = DRAWN[draw]()
+    figure.canvas.draw()
+    legends = [*figure.legends, *(axis.get_legend() for axis in figure.axes if axis.get_legend())]
+    assert legends
+    for legend in legends:
+        assert not any(legend.get_window_extent().overlaps(axis.get_window_extent()) for axis in figure.axes)
+    assert not any(
+        one.get_window_extent().overlaps(two.get_window_extent()) for one, two in itertools.pairwise(legends)
+    )
 
 
 def test_fitted_exponents_have_error_bars():
@@ -39,7 +63,7 @@ def test_fitted_exponents_have_error_bars():
 def test_level_checks_show_every_point_and_the_limits():
     figure = assumptions.level_checks(level_tables(), heavy=100.0)
     kurtosis, consistency, smoothness = figure.axes
-    assert [line.get_label() for line in kurtosis.lines] == ["step 0", "step 10", "warning"]
+    assert [line.get_label() for line in kurtosis.lines] == ["step 0", "step 10", "limit of a warning"]
     assert consistency.lines[-1].get_ydata()[0] == 3.0
     assert len(smoothness.lines[1].get_xdata()) == 3  # zeros are left out
 
