@@ -112,7 +112,10 @@ def running_distances(found: Frozen) -> pd.DataFrame:
 
 
 def with_seconds(record: pd.DataFrame, per_step: Mapping[str, float]) -> pd.DataFrame:
-    """The record with ``seconds``: those of a step of the method, measured for a run by itself, times the step."""
+    """The record with ``seconds``: those of a step of the method, measured for a run by itself, times the step.
+
+    NaN for a method that is not in ``per_step``.
+    """
     return record.assign(seconds=record.step * record.method.map(dict(per_step)))
 
 
@@ -189,6 +192,8 @@ def summary(record: pd.DataFrame) -> dict[str, dict[str, Any]]:
     for method in record.method.unique():
         tried = record[record.method == method].learning_rate
         needed = seconds[method].fillna(np.inf) if method in seconds else pd.Series([np.inf])
+        if record.seconds[record.method == method].isna().all():
+            needed = pd.Series([np.nan])  # it was not timed
         quarters = zip(("median", "low", "high"), (0.5, 0.25, 0.75), strict=True)
         found[method] = {
             "best_rate": float(best[method]),
@@ -217,7 +222,8 @@ def summary_table(summaries: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
                 "best rate": f"{found['best_rate']:g}{', an edge' * found['at_the_edge']}",
             }
             row["loss at equal iterations"] = shown(found["final_loss"], "median")
-            row["seconds to a common loss"] = shown(found["seconds_to_target"], "median")
+            timed = not np.isnan(found["seconds_to_target"]["median"])
+            row["seconds to a common loss"] = shown(found["seconds_to_target"], "median") if timed else "not timed"
             row["MLMC's span / its span"] = shown(found["span_ratio_to_mlmc"], "mean")
             row["pairs of seeds"] = found["span_ratio_to_mlmc"]["pairs"]
             rows.append(row)

@@ -39,27 +39,31 @@ def estimator_of(method: str, loss: SDELoss, planned: Plan) -> GradientEstimator
     return mlmc(loss, planned) if method == MLMC else delayed_mlmc(loss, planned)
 
 
-def seconds_table(
-    loss: SDELoss, params: PyTree, plans: Mapping[int, Plan], methods: Mapping[str, Sequence[int]], *, repeats: int
-) -> pd.DataFrame:
-    """Seconds of a step of SGD for some methods and plans, all of them in turn.
+Group = tuple[Mapping[int, Plan], Mapping[str, Sequence[int]]]  # plans, and which of them are timed for each method
 
-    ``methods`` says for each which of the ``plans`` are timed. The columns are ``plan`` (its key), ``method, seconds,
-    low, high, repeats``. Level 0 is timed once for all plans with the same number of samples.
+
+def seconds_tables(loss: SDELoss, params: PyTree, groups: Sequence[Group], *, repeats: int) -> list[pd.DataFrame]:
+    """Seconds of a step of SGD for groups of plans and methods, all of them in turn, one table for each group.
+
+    The columns are ``plan`` (its key in the group), ``method, seconds, low, high, repeats``. What several rows have in
+    common is timed once: equal plans, and level 0 with the same number of samples.
     """
-    rows = [(method, key) for method, keys in methods.items() for key in keys]
-    first = {plans[key].samples[0]: key for key in reversed(list(plans))}
-    timed = {row: (row[0], first[plans[row[1]].samples[0]]) if row[0] == LEVEL0 else row for row in rows}
-    estimators = {_name(*one): estimator_of(one[0], loss, plans[one[1]]) for one in timed.values()}
-    steps = {_name(*one): _steps(one[0], plans[one[1]]) for one in timed.values()}
+    rows = [[(key, method) for method, keys in methods.items() for key in keys] for _, methods in groups]
+    estimators, steps = {}, {}
+    for (plans, _), pairs in zip(groups, rows, strict=True):
+        for key, method in pairs:
+            name = _name(method, plans[key])
+            estimators[name], steps[name] = estimator_of(method, loss, plans[key]), _steps(method, plans[key])
     found = step_seconds(estimators, params, steps, repeats=repeats, compile_at_once=os.cpu_count() or 1)
     found = found.drop(columns="compile_seconds")  # two programs at a time: not those of one by itself
-    table = [{"plan": key, "method": method, **found.loc[_name(*timed[method, key])]} for method, key in rows]
-    return pd.DataFrame(table)
+    return [
+        pd.DataFrame([{"plan": key, "method": method, **found.loc[_name(method, plans[key])]} for key, method in pairs])
+        for (plans, _), pairs in zip(groups, rows, strict=True)
+    ]
 
 
-def _name(method: str, key: int) -> str:
-    return f"{method}, {key}"
+def _name(method: str, planned: Plan) -> str:
+    return f"{method}, {planned.samples[0] if method == LEVEL0 else planned}"
 
 
 def _steps(method: str, planned: Plan) -> int:

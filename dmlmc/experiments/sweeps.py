@@ -1,6 +1,8 @@
 """Sweep several methods by ``dmlmc.sweep``, and compare the runs: final losses, best learning rates, ratios of span."""
 
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import equinox as eqx
 import jax
@@ -15,7 +17,9 @@ from dmlmc.calibration.interval import mean_interval
 from dmlmc.estimators import GradientEstimator
 from dmlmc.experiments.comparison import common_targets, in_json, ratio_to_reach
 from dmlmc.schedule import DELAYED, MLMC
-from dmlmc.training.sweep import Optimisers, sweep
+from dmlmc.training.divergence import SILENT
+from dmlmc.training.driver import checked_settings
+from dmlmc.training.sweep import Optimisers, PreparedSweep, prepared_sweep
 
 # Of a record, what results are made of and what is saved: no seconds, which are never the same twice.
 CURVES = ["method", "run", "optimiser", "learning_rate", "seed", "work", "span", "step", "loss"]
@@ -33,15 +37,24 @@ def sweep_all(
 ) -> tuple[dict[str, PyTree], pd.DataFrame]:
     """``dmlmc.sweep`` for several pairs of estimator and steps: trained parameters by method, and one record.
 
-    Every run is evaluated ``evaluations`` times or a few more.
+    ``params`` has one start per key. Every run is evaluated ``evaluations`` times or a few more. XLA compiles a program
+    on one core, so as many are compiled at once as there are cores.
     """
     evaluations = integer("sweep_all: evaluations", evaluations, minimum=1)
-    trained, records = {}, []
-    for estimator, steps in tqdm(runs, desc="methods", disable=not progress):
-        trained[estimator.method], record = sweep(
-            estimator, optimisers, params, steps, keys, params_per_seed=True, validation=validation,
-            evaluate_every=max(1, steps // evaluations), progress=False,
+    prepared = []
+    for estimator, steps in runs:
+        settings = checked_settings(
+            "sweep_all", 0, steps, validation=validation, metrics=None, callback=None,
+            evaluate_every=max(1, steps // evaluations), directory=None, checkpoint_every=None, chunk_steps=None,
+            progress=False, on_divergence=SILENT, one_seed=False,
         )  # fmt: skip
+        prepared.append(prepared_sweep(estimator, optimisers, params, keys, settings))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = pool.map(PreparedSweep.compile, prepared)
+        list(tqdm(compiled, desc="compiling", total=len(prepared), disable=not progress))
+    trained, records = {}, []
+    for one in tqdm(prepared, desc="methods", disable=not progress):
+        trained[one.driver.estimator.method], record = one.run()
         records.append(record[CURVES])
     return trained, pd.concat(records, ignore_index=True)
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -117,6 +118,7 @@ class Program:
         return gather_values(self.mesh, value) if self.mesh.is_multi_process else np.array([float(value)])
 
 
+_one_at_a_time = threading.Lock()
 _validation: dict[tuple[str, str], tuple[Any, Any]] = {}  # the last one: the traced program and the compiled one
 
 
@@ -126,10 +128,11 @@ def _compiled_validation(traced: Any, mesh: Mesh) -> Any:
     The traced program is kept, so that addresses in its text stay those of its own functions.
     """
     which = digest(traced.jaxpr.consts, str(traced.jaxpr)), str(mesh.devices.tolist())
-    if which not in _validation:
-        _validation.clear()
-        _validation[which] = traced, traced.lower().compile()
-    return _validation[which][1]
+    with _one_at_a_time:  # programs may be compiled in threads
+        if which not in _validation:
+            _validation.clear()
+            _validation[which] = traced, traced.lower().compile()
+        return _validation[which][1]
 
 
 def _by_seed(spec: PyTree, mesh: Mesh) -> PyTree:

@@ -17,7 +17,7 @@ from dmlmc._internal import array_checks, checks
 from dmlmc.devices import SEEDS, even_mesh
 from dmlmc.estimators import GradientEstimator, check_estimator
 from dmlmc.training.divergence import SILENT
-from dmlmc.training.driver import Driver, checked_settings, mesh_for
+from dmlmc.training.driver import Driver, Settings, checked_settings, mesh_for
 from dmlmc.training.evaluation import Evaluation, Start, one_start_per_seed
 from dmlmc.training.record import OF_SWEEPS
 
@@ -78,17 +78,43 @@ def sweep(
         directory=directory, checkpoint_every=checkpoint_every, chunk_steps=chunk_steps, progress=progress,
         on_divergence=SILENT, one_seed=False,
     )  # fmt: skip
-    runs = _runs(optimisers, len(keys), params)
+    return prepared_sweep(estimator, optimisers, starts, keys, settings, mesh).run()
+
+
+class PreparedSweep(NamedTuple):
+    """A traced sweep. ``compile`` may be called in a thread of its own, ``run`` compiles what is not compiled yet."""
+
+    driver: Driver
+    runs: pd.DataFrame
+
+    def compile(self) -> None:
+        """Compile the programs of this sweep."""
+        self.driver.program.compile()
+
+    def run(self) -> tuple[Any, pd.DataFrame]:
+        """What ``sweep`` returns."""
+        trained, record = self.driver.run()
+        table = record.table(self.driver.estimator.method, *self.driver.costs(record.steps))
+        described = self.runs.loc[table.pop("seed")].reset_index(names="run")
+        for place, column in enumerate((*OF_SWEEPS, "seed"), start=1):
+            table.insert(place, column, described[column])
+        return trained, table.assign(loss=table.loss.where(np.isfinite(table.loss), np.inf))
+
+
+def prepared_sweep(
+    estimator: GradientEstimator,
+    optimisers: Optimisers,
+    starts: PyTree,
+    keys: Key[Array, " seeds"],
+    settings: Settings,
+    mesh: Mesh | None = None,
+) -> PreparedSweep:
+    """A sweep that is ready to be compiled, from checked arguments. ``starts`` has a leading axis over seeds."""
+    runs = _runs(optimisers, len(keys), starts)
     mesh = mesh_for("sweep", mesh, estimator.mesh, len(runs), lambda: _spread(len(runs)))
     optimiser = one_of([make for make, _ in optimisers.values()])
     start = _start(runs, optimisers, optimiser, starts)
-    driver = Driver(estimator, optimiser, start, keys[runs.seed.to_numpy()], settings, mesh)
-    trained, record = driver.run()
-    table = record.table(estimator.method, *driver.costs(record.steps))
-    described = runs.loc[table.pop("seed")].reset_index(names="run")
-    for place, column in enumerate((*OF_SWEEPS, "seed"), start=1):
-        table.insert(place, column, described[column])
-    return trained, table.assign(loss=table.loss.where(np.isfinite(table.loss), np.inf))
+    return PreparedSweep(Driver(estimator, optimiser, start, keys[runs.seed.to_numpy()], settings, mesh), runs)
 
 
 def _runs(optimisers: Optimisers, seeds: int, params: PyTree) -> pd.DataFrame:

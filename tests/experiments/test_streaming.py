@@ -132,6 +132,8 @@ def test_the_summary_has_seconds_of_measured_steps_and_is_in_json_types():
     ratios = [64 * 0.19 / 0.2, 64 * 0.2 / 0.21, 64 * 0.21 / 0.22]
     assert found["streaming MLMC"]["span_ratio_to_mlmc"]["mean"] == pytest.approx(math.prod(ratios) ** (1 / 3))
     assert math.isinf(found["naive"]["seconds_to_target"]["median"])
+    untimed = streaming.summary(streaming.with_seconds(RECORD, {"naive": 1.0, "streaming MLMC": 0.5}))
+    assert streaming.summary_table({"SGD": untimed})["seconds to a common loss"]["SGD", "MLMC"] == "not timed"
     table = streaming.summary_table({"SGD": found})
     assert table["seconds to a common loss"]["SGD", "naive"] == "not reached"
     assert table["best rate"]["SGD", "MLMC"] == "0.2, an edge"  # the larger of two rates tried

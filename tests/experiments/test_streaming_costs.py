@@ -22,10 +22,12 @@ def test_the_estimators_have_the_plan_and_their_own_names():
         streaming_costs.estimator_of("fast", loss, plan)
 
 
-def test_only_what_is_asked_for_is_timed_and_level_0_once_for_all_plans():
+def test_only_what_is_asked_for_is_timed_and_equal_programs_once():
     plans = {level: dmlmc.plan(RATES, level, level0_samples=2) for level in (1, 2)}
     asked = {"MLMC": [1], "streaming MLMC": [1, 2], streaming_costs.LEVEL0: [1, 2]}
-    table = streaming_costs.seconds_table(ornstein_loss(), jnp.array(1.0), plans, asked, repeats=2)
+    groups = [(plans, asked), ({8: plans[1]}, {"MLMC": [8]})]
+    table, other = streaming_costs.seconds_tables(ornstein_loss(), jnp.array(1.0), groups, repeats=2)
+    assert other.iloc[0].drop("plan").equals(table.iloc[0].drop("plan")) and other["plan"].tolist() == [8]
     assert list(zip(table.method, table["plan"], strict=True)) == [
         (m, key) for m, keys in asked.items() for key in keys
     ]

@@ -123,7 +123,7 @@ def losses(records: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def seconds(levels: pd.DataFrame, batches: pd.DataFrame) -> Figure:
-    """Seconds per step against l_max (left) and against the paths at level 0 (right), of ``seconds_table``."""
+    """Seconds per step against l_max (left) and against the paths at level 0 (right), of ``seconds_tables``."""
     figure, axes = panels(2, (10.5, 3.9))
     labels = "finest level l_max, four paths at level 0", "paths at level 0"
     for axis, table, label in zip(axes, (levels, batches), labels, strict=True):
