@@ -1,44 +1,40 @@
-import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
-import optax
 import pandas as pd
 import pytest
 
 import dmlmc
 from dmlmc.experiments import replanned
-from dmlmc.experiments.replanned import NEW, OLD
-from tests.helpers.runs import PLAN, QUADRATIC, RATES
-
-STARTS, KEYS = jnp.array([[1.0, 2.0, 3.0], [-1.0, 1.0, 2.0]]), jr.split(jr.key(0), 2)
+from tests.helpers.runs import PLAN, QUADRATIC, RATES, run
 
 
-def changed(make_plan, **options):
-    settings = {"change_at": 20, "steps": 30, "budget": 500, "validation": lambda params: QUADRATIC.mean(params, 2)}
-    return replanned.replan(QUADRATIC, PLAN, make_plan, optax.adam(0.01), STARTS, KEYS, **{**settings, **options})
+def went_on(plan, **options):
+    """A run of 30 steps, and the same one that goes on from step 20 with another plan."""
+    seen = []
+    _, whole = run(30, callback=seen.append)
+    middle = next(info for info in seen if info.step == 20)
+    _, changed = run(30, estimator=dmlmc.delayed_mlmc(QUADRATIC, plan), params=middle, **options)
+    return whole, changed
 
 
 def test_the_same_plan_neither_gains_nor_loses():
-    seen = []
-    found = changed(lambda rates: seen.append(rates) or PLAN)
-    assert len(seen) == 1 and isinstance(seen[0], dmlmc.Rates) and found.plan == PLAN
-    old, new = (found.record[found.record.plan == plan].drop(columns=["plan", "seconds"]) for plan in (OLD, NEW))
-    pd.testing.assert_frame_equal(old.reset_index(drop=True), new.reset_index(drop=True), check_exact=True)
-    assert np.all(replanned.gains(found.record)[["gain", "low", "high"]] == 1)
+    whole, changed = went_on(PLAN)
+    late = whole[whole.step >= 20].reset_index(drop=True).drop(columns="seconds")
+    pd.testing.assert_frame_equal(late, changed.drop(columns="seconds"), check_exact=True)
+    assert np.all(replanned.gains(whole, changed)[["gain", "low", "high"]] == 1)
 
 
 def test_plans_are_compared_at_equal_cost():
     longer = dmlmc.plan(RATES, 2, samples=[8, 4, 2], periods=[1, 4, 8], allocation="paper")
-    record = changed(lambda rates: longer).record
-    assert record.step.min() == 20 and record[record.step == 20].groupby("seed").work.nunique().eq(1).all()
-    ends = record[record.step == 30].groupby("plan").span.max()
-    assert ends[NEW] < ends[OLD]
-    table = replanned.gains(record).set_index("cost")
-    assert table.spent["span"] == ends[NEW] and table.spent["step"] == 30
-    pairs = record[record.step == 30].pivot(index="seed", columns="plan", values="loss")
-    assert table.gain["step"] == pytest.approx(np.exp(np.log(pairs[OLD] / pairs[NEW]).mean()))
+    whole, changed = went_on(longer)
+    assert changed.span.max() < whole.span.max()
+    table = replanned.gains(whole, changed).set_index("cost")
+    assert table.spent["span"] == changed.span.max() and table.spent["step"] == 30
+    old, new = (record[record.step == 30].set_index("seed").loss for record in (whole, changed))
+    assert table.gain["step"] == pytest.approx(np.exp(np.log(old / new).mean()))
+    assert table.low["step"] < table.gain["step"] < table.high["step"]
 
 
-def test_a_change_that_is_never_reached_is_named():
-    with pytest.raises(ValueError, match=r"replan: change_at must be at most steps .* got 40 of 30"):
-        changed(lambda rates: PLAN, change_at=40)
+def test_a_run_that_is_stopped_early_is_compared_at_what_it_has_spent():
+    whole, changed = went_on(PLAN, callback=lambda info: info.step >= 25)
+    table = replanned.gains(whole, changed).set_index("cost")
+    assert table.spent["step"] == 25 and np.all(table.gain == 1)

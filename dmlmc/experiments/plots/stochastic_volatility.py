@@ -41,7 +41,7 @@ def training(record: pd.DataFrame, best: Mapping[str, Mapping[str, float]], targ
 
     ``best`` maps a cost and a method to a learning rate, ``target`` is the loss to reach.
     """
-    figure, axes = panels(len(best), (5.0 * len(best), 3.9), sharey=True)
+    figure, axes = panels(len(best), (5.4 * len(best), 4.6), sharey=True)
     for axis, (cost, rates) in zip(axes, best.items(), strict=True):
         for method, rate in rates.items():
             runs = record[(record.method == method) & (record.learning_rate == rate) & (record.step > 0)]
@@ -51,9 +51,9 @@ def training(record: pd.DataFrame, best: Mapping[str, Mapping[str, float]], targ
             axis.plot(spent, middle, _STYLES[method], color=_COLOURS[method], label=label)
             axis.fill_between(spent, low, high, color=_COLOURS[method], alpha=0.12, linewidth=0)
         axis.axhline(target, color="black", linewidth=1, linestyle=":", label="the loss to reach")
-        axis.set(xscale="log", yscale="log", xlabel=AXES[cost])
-        axis.legend(frameon=True, fontsize="x-small", loc="upper right")
-    axes[0].set_ylabel("validation loss")
+        axis.set(xscale="log", yscale="log", xlabel=AXES[cost], title=f"each method at its best rate for {cost}")
+        axis.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    axes[0].set_ylabel("validation loss: median, quartiles")
     return finished(figure)
 
 
@@ -69,7 +69,7 @@ def cost_ratios(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figur
             bars = [[mean - low], [high - mean]] if np.isfinite(high - low) else None
             axis.errorbar(mean, place, xerr=bars, fmt=MARKERS.get(name, "o"), color=_COLOURS[name], capsize=3)
         axis.axvline(1.0, color="0.5", linewidth=1)
-        axis.set(xscale="log", xlabel=f"{cost} of plain MLMC / {cost} of the method")
+        axis.set(xscale="log", xlabel=f"{cost} of plain MLMC / {cost} of the method", title=f"right of 1: less {cost}")
         least, most = axis.get_xlim()
         ticks = [
             tick
@@ -93,9 +93,10 @@ def hedges(curves: pd.DataFrame) -> Figure:
             axis.plot(run.s, run.holding, color=COLOURS[DELAYED], linewidth=1, label=label)
         exact = rows[rows.source == "exact"]
         axis.plot(exact.s, exact.holding, "k:", label="exact")
-        axis.set(xlabel="price of the stock", title=f"{instrument}, t = {t:g}")
+        axis.set(xlabel="price of the stock S", title=f"{instrument}, t = {t:g}")
     axes[0].set_ylabel("holding")
-    axes[0].legend(frameon=True, fontsize="small")
+    labels = axes[0].get_legend_handles_labels()
+    figure.legend(*labels, loc="upper center", ncols=2, bbox_to_anchor=(0.5, 0.01), fontsize="small")
     return finished(figure)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from scipy import stats
@@ -54,7 +55,7 @@ def marginal_densities(
                 axis.plot(grid, density, STYLES.get(name, ":"), color=COLOURS.get(name, "black"), label=name)
         axis.set(title=f"t = {time:g}", xlabel="state x")
     axes[0].set_ylabel("density")
-    axes[-1].legend(frameon=True, loc="upper left", fontsize="small")
+    _legend_below(figure, axes[0])
     return finished(figure)
 
 
@@ -113,5 +114,10 @@ def momentum_limits(limits: Mapping[float, pd.DataFrame], runs: Mapping[float, p
     axes[0].plot([], [], "ko", label="run: stable")
     axes[0].plot([], [], "kx", label="run: unstable")
     axes[0].set_ylabel("largest stable learning rate")
-    axes[0].legend(frameon=True, fontsize="small", loc="lower left")
+    _legend_below(figure, axes[0])
     return finished(figure)
+
+
+def _legend_below(figure: Figure, axis: Axes) -> None:
+    labels = axis.get_legend_handles_labels()
+    figure.legend(*labels, loc="upper center", ncols=len(labels[1]), bbox_to_anchor=(0.5, 0.01), fontsize="small")

@@ -33,6 +33,8 @@ def test_training_shows_every_method_at_its_rate():
         "MLMC, rate 0.1", f"{DELAYED_ANTITHETIC}, rate 0.2", "the loss to reach",
     ]  # fmt: skip
     np.testing.assert_allclose(right.lines[0].get_xdata(), [3, 6])
+    figure.canvas.draw()
+    assert all(axis.get_legend().get_window_extent().y1 < axis.bbox.y0 for axis in figure.axes)  # not over data
 
 
 def test_ratios_are_points_with_bars_and_a_method_without_one_is_left_out():
@@ -51,6 +53,7 @@ def test_hedges_and_profits():
     ]  # fmt: skip
     figure = draw.hedges(pd.concat(rows))
     assert [axis.get_title() for axis in figure.axes] == ["stock, t = 0.5", "variance swap, t = 0.5"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["learned, a line per seed", "exact"]
     results = {name: jax.random.normal(jax.random.key(place), (50,)) for place, name in enumerate("abcd")}
     figure = draw.profit_and_loss({"free": results, "costly": dict(list(results.items())[:2])})
     assert [len(axis.lines) for axis in figure.axes] == [4, 2]

@@ -13,6 +13,8 @@ def test_densities_have_a_panel_per_time_and_the_methods_colours():
     assert set(lines) == {"start", "MLMC"} and lines["MLMC"].get_color() == style.COLOURS["MLMC"]
     peak = lines["MLMC"].get_xdata()[np.argmax(lines["MLMC"].get_ydata())]
     assert abs(peak + 1) < 0.5
+    (legend,) = figure.legends  # below the panels, not over data
+    assert [text.get_text() for text in legend.get_texts()] == ["data", "start", "MLMC"]
 
 
 def test_diverged_runs_are_crosses_at_the_top():
@@ -51,7 +53,10 @@ def test_momentum_limits_have_a_panel_per_fresh_curvature():
     runs = {
         fresh: table.assign(learning_rate=table.limit, unstable=table.momentum > 0) for fresh, table in limits.items()
     }
-    alone, beside = your_own_sde.momentum_limits(limits, runs).axes
+    figure = your_own_sde.momentum_limits(limits, runs)
+    alone, beside = figure.axes
+    (legend,) = figure.legends  # below the panels, not over data
+    assert [text.get_text() for text in legend.get_texts()][-2:] == ["run: stable", "run: unstable"]
     assert alone.get_title().endswith("alone") and "fresh level of curvature 2" in beside.get_title()
     first = next(line for line in beside.lines if line.get_label() == "refresh period 4")
     np.testing.assert_allclose(first.get_ydata(), limits[2.0].limit[limits[2.0].period == 4])
