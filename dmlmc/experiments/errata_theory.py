@@ -100,7 +100,8 @@ def extended_sums(steps: int = 128) -> Numbers:
 
 def two_forms_of_k2(steps: int = 10) -> Numbers:
     """Both printed forms of K2 for one level, at the lemma's largest beta and at a hundredth of it."""
-    largest, found = largest_beta(setting(0), steps, factor=4), {}
+    largest = largest_beta(setting(0), steps, factor=4)
+    found: Numbers = {}
     for name, beta in (("", largest), ("_small", largest / 100)):
         C1, C2, _, K2 = lemma_constants(setting(0), beta, steps)
         found |= {f"first{name}": K2, f"second{name}": C1 / (1 - C2 * math.log(2 * steps - 1))}
@@ -150,7 +151,7 @@ def first_member_of_the_minimum() -> Numbers:
 
 def naive_variance() -> Numbers:
     """The printed bound on the naive variance at N = 1 and that of Minkowski's inequality, for more and more levels."""
-    found = {}
+    found: Numbers = {}
     for name, level in (("six", 6), ("twelve", 12), ("many", 24)):
         found |= {name: setting(level).printed_naive_variance(1), f"{name}_ours": setting(level).variance(NAIVE, 1)}
     confirmed = found["many"] > 1.5 * found["twelve"] and found["many_ours"] < 1.01 * found["twelve_ours"]

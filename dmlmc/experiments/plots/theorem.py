@@ -49,7 +49,7 @@ def bounds_against_truth(check: pd.DataFrame, runs: pd.DataFrame) -> Figure:
         )
     axis.set(xscale="log", yscale="log", xlabel=r"average of $|\nabla F|^2$: exact, and measured (outlined)")
     above = int(np.sum(check.exact <= check.bound))
-    axis.set(ylabel="its bound", xlim=ends, title=f"{above} of {len(check)} exact averages are below their bound")
+    axis.set(ylabel="its bound", xlim=ends, title=f"{above} of {len(check)} exact averages are at or under their bound")
     note_below_zero(figure, runs.measured - 2 * runs.error)
     axis.legend(frameon=True, loc="upper left", fontsize=8)
     return finished(figure)
@@ -108,7 +108,8 @@ def trade(needed: pd.DataFrame, reached: pd.DataFrame, target: float) -> Figure:
         axis.plot(rows.max_level, rows.span, GUARANTEE_STYLES[name], color=colour, linewidth=width, label=label)
     for name, rows in reached.groupby("guarantee", sort=False):
         marker, colour = MARKERS[name], GUARANTEE_COLOURS[name]
-        axis.plot(rows.max_level, rows.span, marker, color=colour, markerfacecolor="white", label=f"{name}: exact run")
+        label = f"{DELAYED if name == SHARPER else name}, exact run"
+        axis.plot(rows.max_level, rows.span, marker, color=colour, markerfacecolor="white", label=label)
     paper, sharper = pays_from(needed.assign(target=target))[[DELAYED, SHARPER]].iloc[0]
     when = ["at no l_max shown" if np.isnan(level) else f"from l_max = {level:g}" for level in (paper, sharper)]
     axis.set_title(f"By the paper's bound delay pays {when[0]}, by the sharper one {when[1]}", fontsize=10)
