@@ -73,7 +73,7 @@ def error_along_run(bounds: pd.DataFrame, measured: Float[np.ndarray, "seeds ste
     axis.errorbar(shown + 1, means, 2 * error, fmt="o", markersize=4, color=PALETTE[1], label="runs")
     note_below_zero(figure, means - 2 * error)
     axis.set(xscale="log", yscale="log", xlabel="step t + 1", ylabel=r"$E|\nabla F(x_t) - g_t|^2$ and its bounds")
-    axis.set_title(f"The last bound is up to {np.max(bounds.remark / bounds.exact):.0f} times the exact error")
+    axis.set_title(f"The remark's bound is up to {np.max(bounds.remark / bounds.exact):.0f} times the exact error")
     axis.legend(frameon=True, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return finished(figure)
 
