@@ -35,7 +35,7 @@ ERRORS = (
         "t - p_l <= tau_l(t) <= t, a multiple of the period p_l",
         "t - p_l < tau_l(t) <= t: else both t - p_l and t qualify when t is a multiple",
         method.last_refresh,
-        "of {pairs:g} levels and steps {ambiguous:g} have two solutions; with < {unique:g} have one, the refresh",
+        "{pairs:g} levels and steps: {ambiguous:g} have two solutions; with the strict inequality {unique:g} have one",
     ),
     Entry(
         "Section 3, gain in span",
@@ -181,7 +181,7 @@ def table(entries: Sequence[Entry], first: int = 1) -> pd.DataFrame:
     """The rows, numbered from ``first``. The last column says whether the computation confirms the row.
 
     >>> table(ERRORS[1:2], first=2)["computed"][2]
-    'of 896 levels and steps 247 have two solutions; with < 896 have one, the refresh'
+    '896 levels and steps: 247 have two solutions; with the strict inequality 896 have one'
     """
     rows = []
     for entry in entries:

@@ -204,7 +204,7 @@ def text_table(texts: pd.DataFrame) -> Any:
     from IPython.display import HTML  # in the extra "paper"; only notebooks need it
 
     left = [{"selector": "td, th", "props": "text-align: left; vertical-align: top"}]
-    return HTML(texts.style.set_uuid("texts").set_table_styles(left).to_html())
+    return HTML(texts.style.format(escape="html").set_uuid("texts").set_table_styles(left).to_html())
 
 
 def bounds_explorer() -> Any:

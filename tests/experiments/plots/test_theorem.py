@@ -79,9 +79,9 @@ def test_a_bound_that_fails_is_in_the_title():
 
 
 def test_a_table_of_texts_is_left_aligned_and_the_same_every_time():
-    texts = pd.DataFrame({"printed": ["a < b"], "right": ["a <= b"]}, index=[7])
+    texts = pd.DataFrame({"printed": ["<a, b> < c"], "right": ["a <= b"]}, index=[7])
     shown = theorem.text_table(texts)
-    assert "text-align: left" in shown.data and ">a <= b<" in shown.data and ">7<" in shown.data
+    assert "text-align: left" in shown.data and ">&lt;a, b&gt; &lt; c<" in shown.data and ">7<" in shown.data
     assert shown.data == theorem.text_table(texts).data
 
 
