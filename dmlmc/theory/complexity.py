@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -94,20 +95,27 @@ def span_needed(problem: Problem, name: str, samples: float, target: float) -> f
     return steps_needed(problem, name, samples, target) * span_per_step(problem, name)
 
 
-def trade_map(problem: Problem, max_levels: Sequence[int], targets: Sequence[float]) -> pd.DataFrame:
-    """Span of MLMC over span of delayed MLMC at equal guaranteed accuracy, by the paper's bound and by the sharper one.
+def guaranteed_spans(problem: Problem, max_levels: Sequence[int], targets: Sequence[float]) -> pd.DataFrame:
+    """The span to a guaranteed accuracy, for MLMC and for delayed MLMC by the paper's bound and by the sharper one.
 
-    Above 1, delay pays. As in the paper, batches are so large that the noise is negligible.
+    As in the paper, batches are so large that the noise is negligible. The columns are ``max_level, target, guarantee,
+    span``.
     """
-    rows = []
-    for level in max_levels:
-        here = replace(problem, max_level=level)
-        for target in targets:
-            spans = {name: span_needed(here, name, 1e15, target) for name in (MLMC, DELAYED, SHARPER)}
-            steps = steps_needed(here, DELAYED, 1e15, target)
-            row = {"max_level": level, "target": target, "steps": steps, "paper": spans[MLMC] / spans[DELAYED]}
-            rows.append(row | {"sharper": spans[MLMC] / spans[SHARPER]})
-    return pd.DataFrame(rows)
+    cases = product(max_levels, targets, (MLMC, DELAYED, SHARPER))
+    rows = [(l, x, name, span_needed(replace(problem, max_level=l), name, 1e15, x)) for l, x, name in cases]
+    return pd.DataFrame(rows, columns=["max_level", "target", "guarantee", "span"])
+
+
+def pays_from(spans: pd.DataFrame) -> pd.DataFrame:
+    """The first l_max of ``guaranteed_spans`` from which on delay has the smaller span than MLMC, for each target.
+
+    NaN if there is none. The columns are the two bounds on delayed MLMC.
+    """
+    table = spans.pivot(index=["target", "max_level"], columns="guarantee", values="span")
+    less = table[[DELAYED, SHARPER]].lt(table[MLMC], axis=0)
+    ahead = less.iloc[::-1].groupby("target").cummin().astype(bool)  # at this l_max and at all larger ones
+    levels = pd.Series(ahead.index.get_level_values("max_level"), index=ahead.index, dtype=float)
+    return pd.DataFrame({name: levels.where(ahead[name]).groupby("target").min() for name in ahead})
 
 
 def table_1_symbols() -> pd.DataFrame:

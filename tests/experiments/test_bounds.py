@@ -5,7 +5,7 @@ import optax
 
 import dmlmc
 from dmlmc.experiments import bounds
-from dmlmc.theory.complexity import GUARANTEES
+from dmlmc.theory.complexity import GUARANTEES, SHARPER, guaranteed_spans
 from dmlmc.theory.theorem import Problem
 
 
@@ -44,5 +44,12 @@ def test_span_to_reach_counts_the_first_mean_below_the_target():
 
 
 def test_delay_saves_more_span_with_more_levels():
-    table = bounds.trade_by_experiment(problem(), [1, 4, 6], [0.1])
-    assert np.all(table.ratio > 1) and table.ratio.is_monotonic_increasing
+    table = bounds.reached_spans(problem(), [1, 4, 6], 0.1).pivot(index="max_level", columns="guarantee", values="span")
+    ratio = table["MLMC"] / table[SHARPER]
+    assert np.all(ratio > 1) and ratio.is_monotonic_increasing
+
+
+def test_runs_need_no_more_span_than_is_guaranteed():
+    reached = bounds.reached_spans(problem(), [2, 5], 0.05).set_index(["max_level", "guarantee"]).span
+    needed = guaranteed_spans(problem(), [2, 5], [0.05]).set_index(["max_level", "guarantee"]).span
+    assert np.all(reached <= needed[reached.index])

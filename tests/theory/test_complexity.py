@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,10 +12,11 @@ from dmlmc.theory.complexity import (
     SHARPER,
     TABLE_1,
     guarantee,
+    guaranteed_spans,
     guaranteed_step_size,
+    pays_from,
     span_needed,
     steps_needed,
-    trade_map,
 )
 from dmlmc.theory.staleness import sharper_bound
 from dmlmc.theory.streaming import streaming_bound
@@ -68,9 +70,27 @@ def test_span_is_steps_times_the_counted_mean():
 
 
 def test_delay_pays_for_many_levels_by_the_paper_s_bound_and_from_one_level_by_the_sharper_one():
-    trade = trade_map(problem(), [1, 6, 12, 18], [1e-2]).set_index("max_level")
-    assert trade.paper[6] < 0.01 and trade.paper[18] > 1 and trade.sharper[1] > 1
-    assert trade.paper.is_monotonic_increasing and trade.sharper.is_monotonic_increasing
+    spans = guaranteed_spans(problem(), [1, 6, 12, 18], [1e-2])
+    table = spans.pivot(index="max_level", columns="guarantee", values="span")
+    paper, sharper = table["MLMC"] / table["delayed MLMC"], table["MLMC"] / table[SHARPER]
+    assert paper[6] < 0.01 and paper[18] > 1 and sharper[1] > 1
+    assert paper.is_monotonic_increasing and sharper.is_monotonic_increasing
+    found = pays_from(spans)
+    assert found["delayed MLMC"].tolist() == [18] and found[SHARPER].tolist() == [1]
+
+
+def test_delay_pays_from_the_level_after_which_it_never_loses_again():
+    def spans(target, levels, of_delayed):
+        names = ("MLMC", "delayed MLMC", SHARPER)
+        return [
+            (level, target, name, span)
+            for level, delayed in zip(levels, of_delayed, strict=True)
+            for name, span in zip(names, (2.0, delayed, 2.0), strict=True)
+        ]
+
+    rows = spans(0.1, [1, 2, 3, 4], [1.0, 3.0, 1.0, 1.0]) + spans(0.2, [1, 2], [1.0, 3.0])
+    found = pays_from(pd.DataFrame(rows, columns=["max_level", "target", "guarantee", "span"]))
+    assert found["delayed MLMC"][0.1] == 3 and np.isnan(found["delayed MLMC"][0.2]) and found[SHARPER].isna().all()
 
 
 def test_table_1_in_numbers_has_the_bounds_and_the_counted_costs():

@@ -9,12 +9,13 @@ import seaborn as sns
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, WIDTHS, finished, note_below_zero, panels
 from dmlmc.experiments.plots.widgets import picture_under_sliders
 from dmlmc.rates import Rates
 from dmlmc.schedule import DELAYED
-from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, span_per_step
+from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, pays_from, span_per_step
 from dmlmc.theory.theorem import Problem
 
 GUARANTEE_COLOURS = {**COLOURS, SHARPER: PALETTE[2]}
@@ -47,7 +48,8 @@ def bounds_against_truth(check: pd.DataFrame, runs: pd.DataFrame) -> Figure:
             label=name,
         )
     axis.set(xscale="log", yscale="log", xlabel=r"average of $|\nabla F|^2$: exact, and measured (outlined)")
-    axis.set(ylabel="its bound", xlim=ends)
+    above = int(np.sum(check.exact <= check.bound))
+    axis.set(ylabel="its bound", xlim=ends, title=f"{above} of {len(check)} exact averages are at or under their bound")
     note_below_zero(figure, runs.measured - 2 * runs.error)
     axis.legend(frameon=True, loc="upper left", fontsize=8)
     return finished(figure)
@@ -71,6 +73,7 @@ def error_along_run(bounds: pd.DataFrame, measured: Float[np.ndarray, "seeds ste
     axis.errorbar(shown + 1, means, 2 * error, fmt="o", markersize=4, color=PALETTE[1], label="runs")
     note_below_zero(figure, means - 2 * error)
     axis.set(xscale="log", yscale="log", xlabel="step t + 1", ylabel=r"$E|\nabla F(x_t) - g_t|^2$ and its bounds")
+    axis.set_title(f"The remark's bound is up to {np.max(bounds.remark / bounds.exact):.0f} times the exact error")
     axis.legend(frameon=True, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return finished(figure)
 
@@ -87,27 +90,33 @@ def proof_steps(table: pd.DataFrame) -> Figure:
             va="center",
         )
     axis.set(xlabel=r"bound on the average of $|\nabla F|^2$", xlim=(0, table.value.max() * 1.35))
+    axis.grid(False, axis="y")  # it would cross the numbers
+    axis.set_title(f"The theorem's bound is {table.value.iloc[-1] / table.value.iloc[0]:.2g} times the exact average")
     axis.invert_yaxis()
     return finished(figure)
 
 
-def trade(maps: dict[str, pd.DataFrame]) -> Figure:
-    """Heat maps of the column ``ratio``, span of MLMC over span of delayed MLMC; the titles are the keys."""
-    widths = [frame.max_level.nunique() for frame in maps.values()]
-    figure, axes = panels(len(maps), (0.55 * sum(widths) + 1.0, 2.8), grid="white", width_ratios=widths)
-    limit = max(np.nanmax(np.abs(np.log2(frame.ratio))) for frame in maps.values())
-    for axis, (title, frame) in zip(axes, maps.items(), strict=True):
-        table = frame.pivot(index="target", columns="max_level", values="ratio").sort_index(ascending=False)
-        labels = table.map(
-            lambda ratio: f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1g}" if ratio < 0.1 else f"{ratio:.2g}"
-        )
-        sns.heatmap(
-            np.log2(table), ax=axis, annot=labels, fmt="", cmap="PuOr", vmin=-limit, vmax=limit, cbar=False,
-            annot_kws={"size": 7},
-        )  # fmt: skip
-        axis.set(title=title, xlabel="finest level l_max", ylabel="")
-        axis.set_yticklabels([f"{target:.0e}" for target in table.index], rotation=0)
-    axes[0].set_ylabel(r"target for the average of $|\nabla F|^2$")
+def trade(needed: pd.DataFrame, reached: pd.DataFrame, target: float) -> Figure:
+    """The span to an accuracy against l_max: a line per guarantee, and open markers for exact runs.
+
+    ``needed`` and ``reached`` have the columns ``max_level, guarantee, span``, for one target.
+    """
+    figure, (axis,) = panels(1, (6.4, 4.0))
+    for name, rows in needed.groupby("guarantee", sort=False):
+        colour, width = GUARANTEE_COLOURS[name], GUARANTEE_WIDTHS[name]
+        label = {DELAYED: f"{DELAYED}, paper's bound", SHARPER: f"{DELAYED}, sharper bound"}.get(name, name)
+        axis.plot(rows.max_level, rows.span, GUARANTEE_STYLES[name], color=colour, linewidth=width, label=label)
+    for name, rows in reached.groupby("guarantee", sort=False):
+        marker, colour = MARKERS[name], GUARANTEE_COLOURS[name]
+        label = f"{DELAYED if name == SHARPER else name}, exact run"
+        axis.plot(rows.max_level, rows.span, marker, color=colour, markerfacecolor="white", label=label)
+    paper, sharper = pays_from(needed.assign(target=target))[[DELAYED, SHARPER]].iloc[0]
+    when = ["at no l_max shown" if np.isnan(level) else f"from l_max = {level:g}" for level in (paper, sharper)]
+    axis.set_title(f"By the paper's bound delay pays {when[0]}, by the sharper one {when[1]}", fontsize=10)
+    axis.set(yscale="log", xlabel="finest level l_max")
+    axis.set(ylabel=rf"span to a mean $|\nabla F|^2$ of {target:g} [level-0 paths]")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return finished(figure)
 
 
@@ -157,7 +166,9 @@ def step_sizes(experiment: pd.DataFrame, marks: dict[str, tuple[float, float]]) 
         axis.plot(lost.step_size, [top] * len(lost), "x", color="black", label="diverged")
     for colour, (label, (low, high)) in zip((PALETTE[3], PALETTE[2], PALETTE[4]), marks.items(), strict=False):
         axis.axvspan(low / 1.03, high * 1.03, color=colour, alpha=0.35, label=label)
-    axis.set(xscale="log", yscale="log", xlabel="step size", ylabel="validation loss")
+    best = finite.step_size[finite.loss.idxmin()]
+    axis.set(xscale="log", yscale="log", xlabel="step size", ylabel="validation loss [price squared]")
+    axis.set_title(f"Deep hedging: the least loss is at step size {best:.1g}")
     axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return finished(figure)
 
@@ -186,6 +197,14 @@ def bounds_picture(max_level: int = 6, log2_steps: int = 12, log2_samples: int =
     axes[1].set(xscale="log", xlabel="cumulative span [level-0 paths]")
     axes[1].legend(frameon=True, fontsize=8)
     return finished(figure)
+
+
+def text_table(texts: pd.DataFrame) -> Any:
+    """A table of texts for a notebook, aligned to the left. A DataFrame aligns them to the right."""
+    from IPython.display import HTML  # in the extra "paper"; only notebooks need it
+
+    left = [{"selector": "td, th", "props": "text-align: left; vertical-align: top"}]
+    return HTML(texts.style.format(escape="html").set_uuid("texts").set_table_styles(left).to_html())
 
 
 def bounds_explorer() -> Any:

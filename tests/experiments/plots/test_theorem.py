@@ -54,13 +54,35 @@ def test_the_bars_are_the_values_of_the_proof_steps():
     np.testing.assert_allclose([bar.get_width() for bar in axis.patches], table.value)
 
 
-def test_trade_has_a_panel_per_map():
-    found = complexity.trade_map(problem(), [1, 2], [0.1, 0.01])
-    maps = {name: found.assign(ratio=found[name]) for name in ("paper", "sharper")}
-    figure = theorem.trade(maps)
-    assert [axis.get_title() for axis in figure.axes] == ["paper", "sharper"]
-    shown = [text.get_text() for text in figure.axes[0].texts]
-    assert len(shown) == 4 and f"{found.paper.iloc[0]:.1g}" in shown
+def test_trade_has_a_line_per_guarantee_and_a_marker_per_exact_run():
+    needed = complexity.guaranteed_spans(problem(), [1, 2, 3], [0.1])
+    reached = pd.DataFrame({"max_level": [1, 2], "guarantee": "MLMC", "span": [5.0, 6.0]})
+    (axis,) = theorem.trade(needed, reached, 0.1).axes
+    lines = {line.get_label(): line for line in axis.lines}
+    assert list(lines) == [
+        "MLMC",
+        "delayed MLMC, paper's bound",
+        "delayed MLMC, sharper bound",
+        "MLMC, exact run",
+    ]
+    np.testing.assert_allclose(lines["MLMC"].get_ydata(), needed[needed.guarantee == "MLMC"].span)
+    np.testing.assert_allclose(lines["MLMC, exact run"].get_ydata(), [5.0, 6.0])
+    assert lines["MLMC"].get_color() == lines["MLMC, exact run"].get_color() == style.COLOURS["MLMC"]
+    assert axis.get_yscale() == "log" and "0.1" in axis.get_ylabel()
+    assert axis.get_title() == "By the paper's bound delay pays at no l_max shown, by the sharper one from l_max = 1"
+
+
+def test_a_bound_that_fails_is_in_the_title():
+    check = pd.DataFrame({"guarantee": GUARANTEES, "exact": [1.0, 2, 3, 4], "bound": [2.0, 3, 2.9, 5]})
+    (axis,) = theorem.bounds_against_truth(check, check.assign(measured=check.exact, error=0.1)).axes
+    assert axis.get_title() == "3 of 4 exact averages are at or under their bound"
+
+
+def test_a_table_of_texts_is_left_aligned_and_the_same_every_time():
+    texts = pd.DataFrame({"printed": ["<a, b> < c"], "right": ["a <= b"]}, index=[7])
+    shown = theorem.text_table(texts)
+    assert "text-align: left" in shown.data and ">&lt;a, b&gt; &lt; c<" in shown.data and ">7<" in shown.data
+    assert shown.data == theorem.text_table(texts).data
 
 
 def test_the_stability_map_shows_lines_and_runs():
