@@ -28,9 +28,9 @@ def gains(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for cost in COSTS:
         spent = min(old[cost].max(), new[cost].max())
-        logs = [
-            [np.interp(spent, run[cost], np.log(run.loss)) for _, run in record.groupby("seed")]
+        before, after = (
+            np.array([np.interp(spent, run[cost], np.log(run.loss)) for _, run in record.groupby("seed")])
             for record in (old, new)
-        ]
-        rows.append((cost, spent, *np.exp(mean_interval(np.subtract(*logs)))))
+        )
+        rows.append((cost, spent, *np.exp(mean_interval(before - after))))
     return pd.DataFrame(rows, columns=["cost", "spent", "gain", "low", "high"])

@@ -9,7 +9,7 @@ from dmlmc.reproduce import claims, summary
 
 @pytest.fixture
 def data(tmp_path):
-    """The committed benchmarks and data of notebooks 02 and 03 at paper size, and made-up rates and seconds."""
+    """The committed data of notebooks 02 and 03 at paper size, and made-up rates and seconds."""
     names = ("deep_hedging.json", "deep_hedging_curves.csv", "theorem.json", "theorem_curves.csv")
     for name in names:
         shutil.copy(summary.DATA / name, tmp_path)

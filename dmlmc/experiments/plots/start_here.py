@@ -25,8 +25,8 @@ from dmlmc.schedule import DELAYED, METHODS, MLMC, PAPER, Plan, level_cost
 from dmlmc.sde import SDELoss
 
 STEPS = 129  # enough to see level 6 refreshed three times at d = 1
-AGES = LinearSegmentedColormap.from_list("age", ["0.94", "0.4"])  # greys, from one step old to the oldest
-AGES = AGES.with_extremes(under=COLOURS[DELAYED], bad="white")
+GREYS = LinearSegmentedColormap.from_list("age", ["0.94", "0.4"])  # from one step old to the oldest
+AGES = GREYS.with_extremes(under=COLOURS[DELAYED], bad="white")
 
 
 def plan_picture(
