@@ -186,7 +186,7 @@ def test_the_antithetic_coupling_gives_b_back_where_noise_does_not_commute(x64):
     for antithetic in (False, True):
         loss = clark_cameron(antithetic=antithetic)
         _, report = dmlmc.calibrate(
-            loss, params, jax.random.key(0), 200_000, max_level=4, steps=[4, 8, 16, 32, 64], drop=1
+            loss, params, jax.random.key(0), 50_000, max_level=4, steps=[4, 8, 16, 32, 64], drop=1
         )
         found[antithetic] = report.fitted.b
     assert found[False].estimate < 1.4 and found[True].estimate > 1.8, found
@@ -196,7 +196,7 @@ def test_the_antithetic_coupling_gives_b_back_where_noise_does_not_commute(x64):
 @pytest.mark.filterwarnings("ignore:Rates. b")
 def test_calibrate_warns_of_a_kink_that_depends_on_the_dynamics(x64):
     """The gradient of a call in a parameter of the dynamics has an indicator: b near 0.5, as noise does not commute."""
-    options = {"params": {"scale": jnp.array(1.0)}, "key": jax.random.key(0), "budget": 200_000, "max_level": 4}
+    options = {"params": {"scale": jnp.array(1.0)}, "key": jax.random.key(0), "budget": 60_000, "max_level": 4}
     options |= {"steps": [4, 8, 16, 32, 64]}
     _, kinked = dmlmc.calibrate(clark_cameron(terminal=lambda y, params: jnp.maximum(y[1] - 1.0, 0.0)), **options)
     smooth = clark_cameron(terminal=lambda y, params: jax.nn.softplus(5 * (y[1] - 1.0)), antithetic=True)

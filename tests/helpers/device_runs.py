@@ -112,10 +112,10 @@ def eight():
         "8 seeds": dmlmc.mesh(samples=1, seeds=8),
     }
     assert dict(meshes["8 samples"].shape) == {"seeds": 1, "samples": 8}
-    found = {
-        name: {method: trained(make(LOSS), mesh=mesh) for method, make in ESTIMATORS.items()}
-        for name, mesh in meshes.items()
-    }
+    found = {}
+    for name, mesh in meshes.items():
+        methods = ["delayed MLMC"] if name == "8 seeds" else ESTIMATORS  # there each device has whole gradients
+        found[name] = {method: trained(ESTIMATORS[method](LOSS), mesh=mesh) for method in methods}
     other_meshes = {
         "3 samples, by jax.make_mesh": jax.make_mesh((3,), ("samples",), devices=jax.devices()[:3]),
         "4 seeds, no axis for samples": jax.sharding.Mesh(np.array(jax.devices()[4:]), ("seeds",)),
