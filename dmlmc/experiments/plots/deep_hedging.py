@@ -32,9 +32,7 @@ def hedge_ratios(curves: pd.DataFrame, living: pd.DataFrame, iterations: int) ->
             axis.fill_between(mean.index, mean - deviation, mean + deviation, color=colour, alpha=0.2)
         axis.set(title=f"t = {t:g}", xlabel="price s", xlim=(rows.s.min(), rows.s.max()))
     axes[0].set_ylabel("hedge ratio H(t, s)")
-    figure.suptitle(
-        f"Hedges after {iterations} iterations of SGD: mean and standard deviation over seeds", fontsize="medium"
-    )
+    figure.suptitle(f"Hedges after {iterations} iterations: mean and standard deviation over seeds", fontsize="medium")
     axes[-1].legend(
         frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5), title=f"after {iterations} iterations"
     )

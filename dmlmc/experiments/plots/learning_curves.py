@@ -41,7 +41,8 @@ def learning_curves(
     axes[0].set_ylim(bottom=bottom)
     note_below_zero(figure, curves.low, drawn="bands")
     axes[0].set_ylabel("validation loss")
-    axes[0].legend(frameon=True, loc="lower left", title=None if floor is None else f"floor: {floor:.0e}")
+    beside = {"frameon": False, "loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
+    axes[-1].legend(**beside, title=None if floor is None else f"floor: {floor:.0e}")
     if title is not None:
         figure.suptitle(title, fontsize="medium")
     return finished(figure)
