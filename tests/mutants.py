@@ -31,10 +31,14 @@ KILLED = 1  # the exit code of pytest when a test failed
 TESTED_BY = {
     "paths.py": ["test_sde.py", "test_sde_options.py"],
     "sde.py": ["test_sde.py", "test_sde_options.py"],
-    "training/driver.py": [f"training/test_{name}.py" for name in ("callbacks", "driver", "evaluation", "loop", "sweep")],
+    "training/driver.py": [
+        f"training/test_{name}.py" for name in ("callbacks", "driver", "evaluation", "loop", "sweep")
+    ],
     "training/loop.py": ["training/test_callbacks.py", "training/test_loop.py"],
     "training/program.py": ["training/test_evaluation.py", "training/test_loop.py", "training/test_program.py"],
-    "training/store.py": [f"training/test_{name}.py" for name in ("callbacks", "checkpoint", "evaluation", "first_step")],
+    "training/store.py": [
+        f"training/test_{name}.py" for name in ("callbacks", "checkpoint", "evaluation", "first_step")
+    ],
 }
 # Tests that start processes or take minutes. No mutant is tested by them.
 SLOW = ["killed", "second_run", "thousand", "every_process", "neither_grows", "two_processes", "one_process_writes"]
@@ -122,6 +126,9 @@ def run(path: Path) -> None:
     chosen = " and ".join(["(not __mutmut or __mutmut_orig)", *(f"not {name}" for name in SLOW)])
     config().pytest_add_cli_args += ["-k", chosen]
     (ROOT / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)  # which tests call what, for another module
+    # The run that finds out which tests call what has shown that they pass: not twice, and no forced failure.
+    isolation.ForkServerRunner.run_clean_tests = lambda runner, tests: 0
+    mutmut.run_forced_fail_test = lambda runner: None
     mutmut.cli(["run", "--max-children", WORKERS], standalone_mode=False)
 
 
@@ -148,7 +155,9 @@ def report() -> bool:
         statuses = {mutant: mutmut.status_by_exit_code[code] for mutant, code in found.exit_code_by_key.items()}
         here = [mutant for mutant, status in statuses.items() if status not in ("killed", "timeout")]
         survivors += [change(mutant, path) for mutant in here]
-        log = subprocess.run(["git", "log", "-1", "--format=%h", "--", path], capture_output=True, text=True, check=True)
+        log = subprocess.run(
+            ["git", "log", "-1", "--format=%h", "--", path], capture_output=True, text=True, check=True
+        )
         module, late = str(path.relative_to("dmlmc").with_suffix("")), list(statuses.values()).count("timeout")
         rows.append((module, len(statuses), len(here), late, log.stdout.strip()))
     total = ("all", *(sum(row[place] for row in rows) for place in (1, 2, 3)), "")

@@ -36,7 +36,9 @@ def test_losses_are_noted_at_the_present_step_once(recwarn):
     divergence.note_losses("MLMC", record, np.array([1.0, np.inf, np.nan, -np.inf]), RECORD)
     np.testing.assert_array_equal(record.diverged_at, [np.nan, 3, 7, 7])
     told = [str(one.message) for one in recwarn.list]
-    assert told == [f"MLMC, seed {seed}: the loss is {loss} at step 7; {HINT}." for seed, loss in ((2, "nan"), (3, "-inf"))]
+    assert told == [
+        f"MLMC, seed {seed}: the loss is {loss} at step 7; {HINT}." for seed, loss in ((2, "nan"), (3, "-inf"))
+    ]
 
 
 def test_a_sweep_notes_and_says_nothing(recwarn):
