@@ -1,4 +1,4 @@
-"""The options of a run, its stops, its mesh and its costs. What a run does with them is in test_loop and test_callbacks."""
+"""The options of a run, its stops, its mesh and its costs. What a run does with them is in test_loop.py."""
 
 from pathlib import Path
 

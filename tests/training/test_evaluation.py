@@ -177,7 +177,7 @@ def test_a_start_has_the_states_and_costs_of_its_evaluation():
     assert all(type(cost) is float for cost in start[4:]) and type(start.step) is int
     assert start.params.scale.shape == (1, 2) and start.estimator_state[0].shape == (1, 2)
     assert jax.tree.structure(start.optimiser_state) == jax.tree.structure(state)
-    with pytest.raises(ValueError, match="train: params.step must be at least 0, got -1"):
+    with pytest.raises(ValueError, match=r"train: params.step must be at least 0, got -1"):
         start_of("train", given._replace(step=-1), optimiser, KEYS[0], 7, False)
 
 
@@ -188,9 +188,9 @@ def test_every_seed_has_the_start_or_its_own():
     own = {"a": jnp.ones((4, 2)), "b": jnp.ones(4), "n": 3}
     assert one_start_per_seed("train", own, 4, True) is own
     for shape in ((), (2, 4)):
-        message = rf"train: with params_per_seed=True .* axis of length 4, one entry per key, got shape \({shape[0] if shape else ''}"
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=r"train: with params_per_seed=True .* axis of length 4, one") as told:
             one_start_per_seed("train", {**own, "b": jnp.ones(shape)}, 4, True)
+        assert str(told.value).endswith(f"got shape {shape}.")
 
 
 def test_loss_and_metrics_are_one_function_and_either_may_be_missing():
