@@ -20,6 +20,7 @@ from mutmut.mutation import diff_apply, file_mutation, mutators
 from mutmut.mutation.data import SourceFileMutationData
 from mutmut.runners.harness import PytestRunner
 from mutmut.state import state
+from mutmut.utils.file_utils import change_cwd
 from mutmut.workers import isolation
 
 ROOT = Path(__file__).parent.parent
@@ -64,7 +65,9 @@ class Runner(PytestRunner):
     """Run the fastest tests first, each mutant in a process forked from one that has imported dmlmc."""
 
     def warm_up(self):
-        import tests.conftest  # noqa: F401  # no test file: some make arrays, and JAX's threads do not survive a fork
+        # Collect a module that makes no array, because JAX's threads do not survive a fork.
+        with change_cwd("mutants"):
+            self.execute_pytest(["--collect-only", "-qqq", "dmlmc/rates.py"])
 
     def run_stats(self, *, tests):
         import pytest  # late, because pytest must first rewrite the assertions of its plugins
