@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Array, Bool, PyTree, Shaped
 
 from dmlmc._internal.array_checks import layout
 
@@ -51,12 +51,15 @@ def all_computed(state: Any) -> bool:
 
 
 @jax.custom_batching.custom_vmap
-def of_all_seeds(flag: Bool[Array, ""]) -> Bool[Array, ""]:
-    """The flag, and in a batch of seeds whether all have it: not batched, so that what depends on it stays a branch."""
-    return flag
+def of_all_seeds(value: Shaped[Array, ""]) -> Shaped[Array, ""]:
+    """A step that all seeds of a batch share, or whether all have a flag.
+
+    It is not batched, so that what depends on it stays a branch, and places in arrays stay slices.
+    """
+    return value
 
 
 @of_all_seeds.def_vmap
-def _(axis_size, in_batched, flags):
+def _(axis_size, in_batched, values):
     del axis_size, in_batched
-    return of_all_seeds(jnp.all(flags, axis=0)), False
+    return of_all_seeds(jnp.min(values, axis=0)), False

@@ -150,10 +150,9 @@ class SDELoss(MultilevelLoss):
         return draw(noise_key), self.context(context_key)
 
     def coarsen(self, noise: Any) -> Any:
-        if self.context is None:
-            return brownian.coarsen(noise)
-        increments, context = noise
-        return brownian.coarsen(increments), context
+        increments, context = self._split(noise)
+        coarse = brownian.coarsen(increments)
+        return coarse if self.context is None else (coarse, context)
 
     def states(self, params: PyTree, noise: Any) -> Float[Array, "*copies_times dim"]:
         """What ``terminal`` sees of one sample: the state at t1, or those at the observation times; of every copy."""
@@ -211,14 +210,7 @@ class SDELoss(MultilevelLoss):
         return (fine[0] + fine[1]) / 2 if self.antithetic else fine[0], coarse
 
     def _split(self, noise: Any) -> tuple[Any, Any]:
-        if self.context is None:
-            return noise, None
-        if not isinstance(noise, tuple) or len(noise) != 2:
-            raise TypeError(
-                "SDELoss: noise must be a pair of increments and context, as loss.sample(key, level) draws it, got "
-                f"{noise!r}."
-            )
-        return noise
+        return (noise, None) if self.context is None else sde_arguments.increments_and_context(noise)
 
     def _every_copy(self, simulate: Callable[[Array], Any], increments: Array) -> Any:
         return simulate(increments) if self.copies == 1 else jax.vmap(simulate, in_axes=1)(increments)
@@ -231,21 +223,13 @@ class SDELoss(MultilevelLoss):
     def simulator(self, params: PyTree, context: Any, dtype: Any) -> Simulator:
         """How one path of a sample with this context is simulated."""
         last = () if self.context is None else (context,)
-        y0 = self.y0
-        if callable(y0):
-            y0 = jnp.asarray(y0(params, *last))
-            if y0.ndim != 1 or y0.size == 0 or not jnp.issubdtype(y0.dtype, jnp.floating):
-                raise ValueError(
-                    f"SDELoss: y0 must return a vector of floats, got shape {y0.shape} and dtype {y0.dtype}."
-                )
-            y0 = y0.astype(dtype)
+        y0 = sde_arguments.returned_start(self.y0(params, *last), dtype) if callable(self.y0) else self.y0
 
         def drift(t, y, args):
             return returned("SDELoss: drift", self.drift(t, y, *args), y0.shape, y0.dtype)
 
         def diffusion(t, y, args):
-            shape = (*y0.shape, self.noise_dim)
-            return returned("SDELoss: diffusion", self.diffusion(t, y, *args), shape, y0.dtype)
+            return returned("SDELoss: diffusion", self.diffusion(t, y, *args), (*y0.shape, self.noise_dim), y0.dtype)
 
         def terms(increment):  # a solver asks its control only for the increment over the whole step
             control = diffrax.ControlTerm(diffusion, lambda t0, t1: increment)

@@ -1,45 +1,73 @@
 """Mutation testing: make one small change to the code at a time, and count the changes that its tests detect.
 
 ``make mutants`` runs mutmut on the modules in ``tool.mutmut`` of pyproject.toml and writes tests/MUTANTS.md, where the
-reasons are written by hand. ``.venv/bin/python -m tests.mutants "dmlmc.rates*"`` tests the mutants of one module again.
+reasons are written by hand. ``.venv/bin/python -m tests.mutants dmlmc/rates.py`` tests those of one module again that
+were not killed.
 """
 
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import libcst
 from hypothesis import Phase, settings
 from mutmut import __main__ as mutmut
+from mutmut.configuration import config, reset_config
 from mutmut.mutation import diff_apply, file_mutation, mutators
 from mutmut.mutation.data import SourceFileMutationData
 from mutmut.runners.harness import PytestRunner
 from mutmut.state import state
+from mutmut.utils.file_utils import change_cwd
 from mutmut.workers import isolation
 
 ROOT = Path(__file__).parent.parent
 REPORT = ROOT / "tests" / "MUTANTS.md"
-WANTED = 0.9
+WANTED = 0.95
+WORKERS = os.environ.get("MUTANT_WORKERS", str(os.cpu_count()))
+KILLED = 1  # the exit code of pytest when a test failed
+# The tests of modules without a test file of their own, and of those whose tests are in several files.
+TESTED_BY = {
+    "paths.py": ["test_sde.py", "test_sde_options.py"],
+    "sde.py": ["test_sde.py", "test_sde_options.py"],
+    "training/driver.py": [
+        f"training/test_{name}.py" for name in ("callbacks", "driver", "evaluation", "loop", "sweep")
+    ],
+    "training/loop.py": ["training/test_callbacks.py", "training/test_loop.py"],
+    "training/program.py": ["training/test_evaluation.py", "training/test_loop.py", "training/test_program.py"],
+    "training/store.py": [
+        f"training/test_{name}.py" for name in ("callbacks", "checkpoint", "evaluation", "first_step")
+    ],
+}
+# Tests that start processes or take minutes. No mutant is tested by them.
+SLOW = ["killed", "second_run", "thousand", "every_process", "neither_grows", "two_processes", "one_process_writes"]
 INTRODUCTION = """# Mutants
 
 Written by `make mutants`, except for the reasons in the last column. A mutant is the code with one small change, such
 as `<` for `<=`, `+` for `-`, a number plus one, `None` for an argument, or an argument left out. It is killed when a
-doctest of its module or a test in the module's own test file fails or runs out of time; tests of other modules do not
-count. Text is not mutated: it is the wording of messages.
+doctest of its module or a test in the module's own test file (for some modules the files in `TESTED_BY` of
+tests/mutants.py) fails or runs out of time; tests of other modules do not count. Text is not mutated: it is the wording
+of messages. The last column of the first table names the commit that last changed the module.
 
 """
 
 
-def own_tests(module: str) -> tuple[str, str]:
-    """The file with the doctests of a module and the file with its tests, in the same folder of tests/."""
-    *folders, name = module.split(".")[1:]
-    return str(Path("dmlmc", *folders, f"{name}.py")), str(Path("tests", *folders, f"test_{name}.py"))
+def own_tests(path: Path) -> list[str]:
+    """The module itself, for its doctests, and the files with its tests."""
+    module = path.relative_to("dmlmc")
+    own = [str(module.with_name(f"test_{module.name}"))]
+    return [str(path), *(f"tests/{file}" for file in TESTED_BY.get(str(module), own))]
 
 
-class OwnTests(PytestRunner):
-    """Run only the tests of the mutant's own module, fastest first."""
+class Runner(PytestRunner):
+    """Run the fastest tests first, each mutant in a process forked from one that has imported dmlmc."""
+
+    def warm_up(self):
+        # Collect a module that makes no array, because JAX's threads do not survive a fork.
+        with change_cwd("mutants"):
+            self.execute_pytest(["--collect-only", "-qqq", "dmlmc/rates.py"])
 
     def run_stats(self, *, tests):
         import pytest  # late, because pytest must first rewrite the assertions of its plugins
@@ -52,11 +80,7 @@ class OwnTests(PytestRunner):
 
         # Read the programs of the original code from the cache, but write none: other mutants could read half of it.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)
-        if mutant_name:
-            own = own_tests(mutant_name.rpartition(".")[0])  # e.g. dmlmc.theory.theorem.x_bound__mutmut_1
-            tests = [test for test in tests if test.startswith(own)]
-            tests.sort(key=state().duration_by_test.get)
-        return super().run_tests(mutant_name=mutant_name, tests=tests)
+        return super().run_tests(mutant_name=mutant_name, tests=sorted(tests, key=state().duration_by_test.get))
 
 
 def mutate_decorated_functions() -> None:
@@ -75,10 +99,19 @@ def mutate_decorated_functions() -> None:
     file_mutation.function_trampoline_arrangement = arrange_undecorated
 
 
-def run(names: list[str]) -> None:
-    """Test the mutants whose names match, or all mutants from a clean start."""
-    if not names:
-        shutil.rmtree("mutants", ignore_errors=True)
+def test_only(path: Path) -> None:
+    """Let mutmut test the mutants of one module that are not known to be killed."""
+    collect = mutmut.collect_source_file_mutation_data
+
+    def collect_from_module(*, mutant_names):
+        mutants, modules = collect(mutant_names=mutant_names)
+        return [(of, name, None) for of, name, code in mutants if Path(of.path) == path and code != KILLED], modules
+
+    mutmut.collect_source_file_mutation_data = collect_from_module
+
+
+def run(path: Path) -> None:
+    """Test the mutants of one module that are not known to be killed."""
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / "mutants" / "compiled")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
@@ -87,8 +120,19 @@ def run(names: list[str]) -> None:
     settings.register_profile("mutants", deadline=None, derandomize=True, database=None, phases=phases)
     mutators.mutation_operators.remove((libcst.BaseString, mutators.operator_string))
     mutate_decorated_functions()
-    isolation.PytestRunner = OwnTests
-    mutmut.cli(["run", *names], standalone_mode=False)
+    isolation.PytestRunner = Runner
+    limit = isolation.register_timeout  # on a busy machine only seconds of CPU time say that a mutant does not end
+    isolation.register_timeout = lambda pid, seconds: limit(pid, 10 * seconds)
+    test_only(path)
+    config().pytest_add_cli_args_test_selection = own_tests(path)
+    # mutmut copies the docstring to every mutant of a function: its examples are to run once.
+    chosen = " and ".join(["(not __mutmut or __mutmut_orig)", *(f"not {name}" for name in SLOW)])
+    config().pytest_add_cli_args += ["-k", chosen]
+    (ROOT / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)  # which tests call what, for another module
+    # The run that finds out which tests call what has shown that they pass: not twice, and no forced failure.
+    isolation.ForkServerRunner.run_clean_tests = lambda runner, tests: 0
+    mutmut.run_forced_fail_test = lambda runner: None
+    mutmut.cli(["run", "--max-children", WORKERS], standalone_mode=False)
 
 
 def change(mutant: str, path: Path) -> tuple[str, str]:
@@ -96,7 +140,7 @@ def change(mutant: str, path: Path) -> tuple[str, str]:
     name, owner = diff_apply.orig_function_and_class_names_from_key(mutant)
     lines = [line for line in diff_apply.get_diff_for_mutant(mutant, path=path).splitlines()[2:] if line[0] in "-+"]
     old, new = (" ".join(line[1:].strip() for line in lines if line[0] == sign) for sign in "-+")
-    where = ".".join(filter(None, [path.stem, owner, name]))
+    where = ".".join(filter(None, [*path.with_suffix("").parts[1:], owner, name]))
     return where, f"`{old}` → `{new}`".replace("|", "\\|")
 
 
@@ -104,26 +148,44 @@ def report() -> bool:
     """Write the report, keep its reasons. Return whether enough are killed and every survivor has a reason."""
     known = re.findall(r"^\| (\S+) \| (`.+`) \| (.*) \|$", REPORT.read_text() if REPORT.exists() else "", re.M)
     reasons = {(where, change): reason for where, change, reason in known}
-    rows, survivors, total, alive = [], [], 0, 0
+    rows, survivors = [], []
+    reset_config()
     for path in sorted(mutmut.walk_mutatable_files()):
         found = SourceFileMutationData(path=path)
         found.load()
+        if not any(found.exit_code_by_key.values()):  # not run yet
+            continue
         statuses = {mutant: mutmut.status_by_exit_code[code] for mutant, code in found.exit_code_by_key.items()}
         here = [mutant for mutant, status in statuses.items() if status not in ("killed", "timeout")]
-        rows.append((path.stem, len(statuses), len(here)))
         survivors += [change(mutant, path) for mutant in here]
-        total, alive = total + len(statuses), alive + len(here)
-    lines = ["| module | mutants | killed | survivors | share killed |", "| --- | --- | --- | --- | --- |"]
-    for module, mutants, left in [*rows, ("all", total, alive)]:
-        lines.append(f"| {module} | {mutants} | {mutants - left} | {left} | {1 - left / mutants:.1%} |")
+        log = subprocess.run(
+            ["git", "log", "-1", "--format=%h", "--", path], capture_output=True, text=True, check=True
+        )
+        module, late = str(path.relative_to("dmlmc").with_suffix("")), list(statuses.values()).count("timeout")
+        rows.append((module, len(statuses), len(here), late, log.stdout.strip()))
+    total = ("all", *(sum(row[place] for row in rows) for place in (1, 2, 3)), "")
+    lines = ["| module | mutants | killed | by running out of time | survivors | share killed | commit |"]
+    lines.append("| --- " * 7 + "|")
+    for module, mutants, left, late, commit in [*rows, total]:
+        share = f"{1 - left / mutants:.1%}"
+        lines.append(f"| {module} | {mutants} | {mutants - left} | {late} | {left} | {share} | {commit} |")
     lines += ["", "## Survivors", "", "| function | change | why it does not matter |", "| --- | --- | --- |"]
     lines += [f"| {where} | {change} | {reasons.get((where, change), '')} |" for where, change in survivors]
     REPORT.write_text(INTRODUCTION + "\n".join(lines) + "\n")
     print(*lines, sep="\n")
-    return all(left <= (1 - WANTED) * mutants for _, mutants, left in rows) and all(map(reasons.get, survivors))
+    return total[2] <= (1 - WANTED) * total[1] and all(map(reasons.get, survivors))
+
+
+def main(arguments: list[str]) -> int:
+    """Test one module, or all from a clean start, each in a process of its own, and report."""
+    if arguments and arguments != ["--report"]:
+        run(Path(arguments[0]))
+    elif not arguments:
+        shutil.rmtree("mutants", ignore_errors=True)
+        for path in sorted(mutmut.walk_mutatable_files()):
+            subprocess.run([sys.executable, "-m", "tests.mutants", path], cwd=ROOT, check=False)
+    return not report()
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--report"]:
-        run(sys.argv[1:])
-    sys.exit(not report())
+    sys.exit(main(sys.argv[1:]))

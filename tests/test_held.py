@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dmlmc
-from dmlmc.held import Held
+from dmlmc.held import Held, all_computed, of_all_seeds
 from tests.helpers.runs import QUADRATIC, RATES
 
 POINT = jnp.array([1.0, 2.0, 3.0])
@@ -97,3 +97,32 @@ def test_a_state_of_one_s_own_is_kept_if_it_fits():
     own = dmlmc.GradientEstimator(lambda params: jnp.zeros(2), lambda params, state, step, key: (params, state))
     np.testing.assert_array_equal(own.adopt(jnp.ones(2), POINT), jnp.ones(2))
     np.testing.assert_array_equal(own.adopt(jnp.ones(3), POINT), jnp.zeros(2))
+
+
+def test_a_step_of_all_seeds_is_not_batched():
+    def of_one(step, array):
+        return jax.lax.dynamic_index_in_dim(array, of_all_seeds(step), keepdims=False)
+
+    both = jax.vmap(of_one, (0, None))
+    assert both(jnp.array([2, 2]), jnp.arange(5)).tolist() == [2, 2]
+    assert "gather" not in str(jax.make_jaxpr(both)(jnp.array([2, 2]), jnp.arange(5)))
+
+
+def test_a_flag_of_all_seeds_is_a_branch_also_in_a_batch_of_batches():
+    def of_one(flag, number):
+        return jax.lax.cond(of_all_seeds(flag), lambda: number, lambda: -number)
+
+    batches = jax.vmap(jax.vmap(of_one))
+    numbers, all_have_it = jnp.arange(1.0, 7.0).reshape(2, 3), jnp.ones((2, 3), bool)
+    assert "cond[" in str(jax.make_jaxpr(batches)(all_have_it, numbers))
+    np.testing.assert_array_equal(batches(all_have_it, numbers), numbers)
+    np.testing.assert_array_equal(batches(all_have_it.at[1, 2].set(False), numbers), -numbers)
+
+
+def test_all_is_computed_when_every_level_of_every_seed_is():
+    estimator = delayed([1, 2, 4])
+    first = estimator.init(POINT)
+    assert all_computed(after_steps(estimator, 1)) and not all_computed(first)
+    assert all_computed(()) and all_computed(jnp.array(False))  # other states hold no gradients
+    one_seed_left = Held(first.gradients, {1: jnp.array([True, True]), 2: jnp.array([False, True])})
+    assert not all_computed(one_seed_left)

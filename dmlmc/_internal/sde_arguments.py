@@ -28,6 +28,26 @@ def vector_of_floats(y0: Any) -> Float[Array, " dim"]:
     return array
 
 
+def returned_start(y0: Any, dtype: Any) -> Float[Array, " dim"]:
+    """The initial state, if a function returned it."""
+    array = jnp.asarray(y0)
+    if array.ndim != 1 or array.size == 0 or not jnp.issubdtype(array.dtype, jnp.floating):
+        raise ValueError(
+            f"SDELoss: y0 must return a vector of floats, got shape {array.shape} and dtype {array.dtype}."
+        )
+    return array.astype(dtype)
+
+
+def increments_and_context(noise: Any) -> tuple[Any, Any]:
+    """The two parts of a sample's noise, where there is a context."""
+    if not isinstance(noise, tuple) or len(noise) != 2:
+        raise TypeError(
+            "SDELoss: noise must be a pair of increments and context, as loss.sample(key, level) draws it, got "
+            f"{noise!r}."
+        )
+    return noise
+
+
 def fixed_step_solver(solver: diffrax.AbstractSolver, antithetic: bool) -> diffrax.AbstractSolver:
     """A solver that takes one step at a time and needs no Levy area."""
     if isinstance(solver, type) or not isinstance(

@@ -15,12 +15,13 @@ from dmlmc._internal.array_checks import alike, parameters, random_key
 from dmlmc._internal.checks import instance, integer
 from dmlmc.devices import SAMPLES, WHOLE, devices_sharing
 from dmlmc.estimators import GradientEstimator, constant, level_gradients, multilevel, on_mesh, traced_step
+from dmlmc.held import of_all_seeds
 from dmlmc.schedule import HELD, STREAMING, Plan
 from dmlmc.sde import SDELoss
 from dmlmc.streaming.noise import passing, stretches
 from dmlmc.streaming.pieces import Flight, Level0, Streams, observed_steps, pieces, start
 from dmlmc.streaming.rows import Rows
-from dmlmc.streaming.slices import of_any_seed, put, take
+from dmlmc.streaming.slices import put, take
 
 
 def streaming_mlmc(loss: SDELoss, plan: Plan, *, stride: int = 1, mesh: Mesh | None = None) -> GradientEstimator:
@@ -129,7 +130,7 @@ class Stream:
         alike("streaming_mlmc: state", state, eqx.filter_eval_shape(self.init, params), wanted)
         random_key("streaming_mlmc: key", key)
         rows, groups = self.rows()
-        begun = of_any_seed(jnp.where(state.begun < 0, step, state.begun))
+        begun = of_all_seeds(jnp.where(state.begun < 0, step, state.begun))
         doing = self.flight(rows, groups, state._replace(begun=None, kept=None), step, begun, key)
 
         def of_group(total, group):

@@ -1,4 +1,4 @@
-"""Steps, slices and products that stay plain when a program is mapped over seeds, which share the step."""
+"""Slices and products that stay plain when a program is mapped over seeds, which share the step."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -8,18 +8,6 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Int
-
-
-@custom_vmap
-def of_any_seed(step: Int[Array, ""]) -> Int[Array, ""]:
-    """A step that is the same for all seeds of a batch: not batched, so that places in arrays stay slices."""
-    return step
-
-
-@of_any_seed.def_vmap
-def _(axis_size, in_batched, steps):
-    del axis_size, in_batched
-    return of_any_seed(jnp.max(steps, axis=0)), False
 
 
 def take(count: int, axis: int = 0) -> Callable[[Array, Int[Array, ""]], Array]:

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dmlmc.streaming.slices import of_any_seed, put, take
+from dmlmc.streaming.slices import put, take
 
 ARRAYS = jnp.arange(24.0).reshape(2, 4, 3)
 ROWS = -jnp.ones((2, 2, 3))
@@ -30,11 +30,3 @@ def test_maps_of_maps_stay_slices():
     arrays, rows = jnp.stack([ARRAYS] * 2), jnp.stack([ROWS] * 2)
     assert "scatter" not in str(jax.make_jaxpr(both)(arrays, rows))
     np.testing.assert_array_equal(both(arrays, rows)[1, 1, 1:3], rows[1, 1])
-
-
-def test_a_step_of_all_seeds_is_not_batched():
-    def of_one(step, array):
-        return jax.lax.dynamic_index_in_dim(array, of_any_seed(step), keepdims=False)
-
-    found = jax.vmap(of_one, (0, None))(jnp.array([2, 2]), jnp.arange(5))
-    assert found.tolist() == [2, 2]

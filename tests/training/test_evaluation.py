@@ -8,7 +8,7 @@ import optax
 import pytest
 
 import dmlmc
-from dmlmc.training.evaluation import Start
+from dmlmc.training.evaluation import Start, evaluated, one_start_per_seed, start_of, with_seeds, without_seeds
 from dmlmc.training.program import Program
 from tests.helpers.problems import neural_loss, neural_params
 from tests.helpers.runs import KEYS, PLAN, QUADRATIC, RATES, assert_same_run, run
@@ -147,3 +147,62 @@ def test_an_evaluation_that_does_not_fit_is_refused(own_errors, options, message
     info = evaluation()
     with pytest.raises(ValueError, match=f"train: {message}"):
         run(params=info, **options)
+
+
+def of_one_seed():
+    return dmlmc.Evaluation(
+        step=np.int64(7), params=neural_params(), loss=np.float64(2.0), metrics={"a": np.float64(3.0)}, work=1, span=2,
+        seconds=3, optimiser_state={"count": jnp.array(5)}, estimator_state=(jnp.ones(2),),
+    )  # fmt: skip
+
+
+def test_an_axis_over_seeds_comes_and_goes():
+    one = of_one_seed()
+    batch = with_seeds(one)
+    assert batch.loss.shape == batch.metrics["a"].shape == batch.optimiser_state["count"].shape == (1,)
+    assert batch.params.scale.shape == (1, 2) and batch.estimator_state[0].shape == (1, 2)
+    assert batch.params.label == 3 and (batch.step, batch.work, batch.span, batch.seconds) == (7, 1, 2, 3)
+    again = without_seeds(batch)
+    for here, there in zip(jax.tree.leaves(again), jax.tree.leaves(one), strict=True):
+        assert here is there or np.shape(here) == np.shape(there)
+        assert callable(here) or np.all(here == there)
+
+
+def test_a_start_has_the_states_and_costs_of_its_evaluation():
+    optimiser = optax.sgd(0.1, momentum=0.9)
+    state = optimiser.init(eqx.filter(neural_params(), eqx.is_inexact_array))
+    given = of_one_seed()._replace(optimiser_state=state)
+    start = start_of("train", given, optimiser, KEYS[0], 7, False)
+    assert (start.step, start.work, start.span, start.seconds) == (7, 1.0, 2.0, 3.0)
+    assert all(type(cost) is float for cost in start[4:]) and type(start.step) is int
+    assert start.params.scale.shape == (1, 2) and start.estimator_state[0].shape == (1, 2)
+    assert jax.tree.structure(start.optimiser_state) == jax.tree.structure(state)
+    with pytest.raises(ValueError, match=r"train: params.step must be at least 0, got -1"):
+        start_of("train", given._replace(step=-1), optimiser, KEYS[0], 7, False)
+
+
+def test_every_seed_has_the_start_or_its_own():
+    same = one_start_per_seed("train", {"a": jnp.arange(2.0), "n": 3}, 4, False)
+    np.testing.assert_array_equal(same["a"], [[0.0, 1.0]] * 4)
+    assert same["n"] == 3
+    own = {"a": jnp.ones((4, 2)), "b": jnp.ones(4), "n": 3}
+    assert one_start_per_seed("train", own, 4, True) is own
+    for shape in ((), (2, 4)):
+        with pytest.raises(ValueError, match=r"train: with params_per_seed=True .* axis of length 4, one") as told:
+            one_start_per_seed("train", {**own, "b": jnp.ones(shape)}, 4, True)
+        assert str(told.value).endswith(f"got shape {shape}.")
+
+
+def test_loss_and_metrics_are_one_function_and_either_may_be_missing():
+    assert evaluated("train", None, None) is None
+    loss, metrics = evaluated("train", lambda params: params[0], None)(jnp.array([2.0, 3.0]))
+    assert float(loss) == 2.0 and metrics == {}
+    loss, metrics = evaluated("train", None, lambda params: {"b": params[1], "a": 1})(jnp.array([2.0, 3.0]))
+    assert np.isnan(loss) and list(metrics) == ["b", "a"] and float(metrics["b"]) == 3.0
+    assert metrics["a"].dtype == jnp.float32
+    with pytest.raises(ValueError, match=r"train: metrics must be named by text .* got 'work'"):
+        evaluated("train", None, lambda params: {"fine": 1.0, "work": 2.0})(jnp.ones(2))
+    with pytest.raises(ValueError, match=r"train: metrics\['a'\] must return"):
+        evaluated("train", None, lambda params: {"a": params})(jnp.ones(2))
+    with pytest.raises(ValueError, match="train: validation must return"):
+        evaluated("train", lambda params: params, None)(jnp.ones(2))
