@@ -19,7 +19,7 @@ def exact_loss(theta: Any, steps: int) -> Any:
     normal. ``theta`` is a number or an array.
 
     >>> round(float(exact_loss(0.1, 10**6)), 4)  # without a grid: (exp(-0.1) - 0.5)^2 + 0.09 (1 - exp(-0.2)) / 0.2
-    0.2453
+    0.2455
     """
     steps = integer("exact_loss: steps", steps, minimum=1)
     factor = 1 - np.asarray(theta, float) / steps
