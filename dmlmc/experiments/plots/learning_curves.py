@@ -26,7 +26,7 @@ def learning_curves(
     A band that reaches below zero ends at the axis, and a note under the figure says so. ``floor``, a loss that no
     method should get far below, is in the legend title: it may be decades below the curves.
     """
-    figure, axes = panels(len(costs), (4.2 * len(costs), 3.6), sharey=True)
+    figure, axes = panels(len(costs), (4.2 * len(costs) + 2.4, 3.6), sharey=True)
     by_step = record[record.step > 0].groupby(["method", "step"], sort=False)
     curves = by_step[list(costs)].first().assign(loss=by_step.loss.mean())
     deviation = by_step.loss.std(ddof=1).fillna(0.0)

@@ -29,7 +29,7 @@ def test_learning_curves_show_the_mean_of_each_method_in_its_colour():
         assert line.get_color() == style.COLOURS[method]
         np.testing.assert_allclose(line.get_xdata(), [20, 40, 60, 80])
         np.testing.assert_allclose(line.get_ydata(), 1.5 / (1 + np.arange(10, 50, 10)))
-    assert figure.axes[0].get_legend().get_title().get_text() == "floor: 1e-03"
+    assert figure.axes[-1].get_legend().get_title().get_text() == "floor: 1e-03"
 
 
 def test_figure_2_has_panels_for_work_span_and_iterations():
