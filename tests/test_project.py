@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import dmlmc
+from dmlmc.reproduce import notebooks
 
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -264,12 +265,19 @@ def test_the_readme_has_the_measured_ratios():
     assert f"needs {span:.2g} times less span and {work:.2g} times less work than MLMC" in text
 
 
-def test_the_readme_has_the_ratios_of_step_sizes():
-    steps = json.loads((ROOT / "figures" / "data" / "theorem.json").read_text())["steps"]
-    text = " ".join((ROOT / "README.md").read_text().split())
-    assert "some three thousand times smaller than the largest stable one" in text
-    assert round(steps["stable, delayed MLMC"] / steps["paper"], -3) == 3000
-    assert "at steps two orders of magnitude larger" in text and 100 <= steps["sharper"] / steps["paper"] < 1000
+def test_the_readme_is_short_and_shows_every_notebook_to_read_and_to_run():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) <= 1100
+    assert text.count("| <img ") == len(notebooks.numbered(ROOT / "notebooks"))
+    for path in notebooks.numbered(ROOT / "notebooks"):
+        (row,) = [line for line in text.splitlines() if f"(notebooks/{path.name})" in line]
+        assert f"(notebooks/executed/paper/{path.name})" in row
+    assert all((ROOT / image).exists() for image in re.findall(r'src="([^"]+)"', text))
+
+
+def test_the_readme_links_to_the_paper_and_to_its_authors_code():
+    text = (ROOT / "README.md").read_text()
+    assert "https://arxiv.org/abs/2310.02402" in text and "https://github.com/kstoneriv3/delayed-mlmc" in text
 
 
 @pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md"])

@@ -63,7 +63,7 @@ CLAIMS = (
         saved("b", "assumptions.json"),
         "the whole interval is within 0.2 of 2 (the paper reads off 2, works with 1.8, and needs b > c = 1)",
         close_to(2),
-        headline="b: the variance of a level's gradient falls as 2^(-b l) (paper: close to 2)",
+        headline="variance falls by 2^b per level: b (paper: 2)",
     ),
     Claim(
         "cost of level l grows as 2^(c l)",
@@ -81,7 +81,7 @@ CLAIMS = (
         saved("d", "assumptions.json"),
         "the whole interval is within 0.2 of 1 (the margin of b)",
         close_to(1),
-        headline="d: the smoothness of a level's gradient falls as 2^(-d l) (paper: 1)",
+        headline="smoothness falls by 2^d per level: d (paper: 1)",
     ),
     Claim(
         "a solver of strong order k has b = 2k: Euler, k = 1/2",
@@ -107,7 +107,7 @@ CLAIMS = (
         ratio("span", MLMC, DELAYED),
         "the interval, over four target losses, lies above 14.4: stale gradients cost at most a tenth (our margin)",
         yes_if(lambda times: times.low > 0.9 * 16),
-        headline="span to equal loss, published learning rate: MLMC over delayed MLMC (16 by counting)",
+        headline="span to equal loss, published rate: MLMC / delayed MLMC",
     ),
     *(
         Claim(
@@ -118,9 +118,7 @@ CLAIMS = (
             "each method at its own best rate, small batches, seeds with which both reach the loss; kept if the"
             " interval lies above 14.4, in part if above 1",
             keeps(16),
-            headline="the same with every method at its best rate, held counts: SGD, Adam"
-            if counts == "held"
-            else None,
+            headline="span at best rates, held counts: SGD; Adam" if counts == "held" else None,
         )
         for optimiser in ("SGD", "Adam")
         for counts in ("paper's", "held")
@@ -149,7 +147,7 @@ CLAIMS = (
         saved("mlmc_over_delayed", "wall_clock.json"),
         "the bootstrap interval of the ratio of medians lies above 13 (our margin)",
         at_least(13),
-        headline="seconds per step, four paths: MLMC over delayed MLMC (16 by counting)",
+        headline="seconds, four paths: MLMC / delayed MLMC",
     ),
     *(
         Claim(
@@ -160,7 +158,7 @@ CLAIMS = (
             f"the ratio of medians is at least {wanted}, written down before the run; yes if the whole bootstrap"
             " interval is. The loss is the one that notebook 03 trains with, 512 paths at level 0, l_max = 6",
             at_least(wanted),
-            headline="seconds per step, the paper's batch: MLMC, naive over delayed MLMC",
+            headline="seconds, paper's batch: MLMC; naive / delayed MLMC",
         )
         for over, wanted in ((MLMC, 2), (NAIVE, 5))
     ),
@@ -181,7 +179,7 @@ CLAIMS = (
             f"the ratio of medians is at least {wanted}, written down before the run; yes if the whole bootstrap"
             " interval is. Held counts, but none below one sample: so MLMC has less noise; notebook 05 says how much",
             at_least(wanted),
-            headline="seconds per step, four paths: MLMC over streaming MLMC, l_max = 6, 10",
+            headline="seconds, four paths: MLMC / streaming MLMC, l_max = 6; 10",
         )
         for level, wanted in ((6, 25), (10, 300))
     ),

@@ -25,7 +25,8 @@ def filled(text: str, records: Sequence[dict[str, Any]], memory: dict[str, Any])
     ``records`` are those of ``summary.json``, ``memory`` is that of ``benchmarks.json``.
     """
     text = fill_between(text, markers("headline"), headline(records))
-    text = fill_between(text, markers("summary"), markdown_table(claim_rows(records)))
+    table = markdown_table(claim_rows(records))
+    text = fill_between(text, markers("summary"), f"{table}{short_of_margins(records)}")
     return fill_between(text, markers("memory"), bytes_of_a_step(memory))
 
 
@@ -35,7 +36,7 @@ def markers(part: str) -> tuple[str, str]:
     >>> markers("memory")[1]
     '<!-- memory: end -->'
     """
-    return f"<!-- {part}: begin, filled by python -m dmlmc.reproduce.readme -->", f"<!-- {part}: end -->"
+    return f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
 
 
 def headline(records: Sequence[dict[str, Any]]) -> str:
@@ -51,10 +52,10 @@ def headline(records: Sequence[dict[str, Any]]) -> str:
 
     span, work = (times(f"{cost} to equal loss, MLMC over delayed MLMC") for cost in ("span", "work"))
     sentences = (
-        f"To reach the same loss, delayed MLMC needs {span} times less span and {work} times less work than MLMC at",
-        "the published learning rate, where neither noise nor staleness matters yet. With small batches and every",
-        f"method at its own best rate ({' and '.join(TUNED)}), it needs {at_tuned_rates(PUBLISHED)} times less span",
-        f"with the paper's sample counts, and {at_tuned_rates('held')} times less with *held* ones, the default here.",
+        f"To reach the same loss at that rate, delayed MLMC needs {span} times less span and {work} times less work",
+        f"than MLMC. With small batches and every method at its own best rate ({' and '.join(TUNED)}), it needs",
+        f"{at_tuned_rates(PUBLISHED)} times less span with the paper's sample counts,",
+        f"{at_tuned_rates('held')} times less with *held* ones, the default here.",
     )
     return "\n".join(sentences)
 
@@ -65,10 +66,8 @@ def bytes_of_a_step(memory: dict[str, Any]) -> str:
     rows = {row["method"]: row for row in memory["rows"] if row["max_level"] == finest}
     peaks = ", ".join(f"{method} {row['peak'] / 2**10:.0f}" for method, row in rows.items())
     paths = next(iter(rows.values()))["level0_samples"]
-    return (
-        f"Memory of one step in KiB, as XLA counts it on device {memory['machine']['device']} (deep hedging as any\n"
-        f"SDE, l_max = {finest}, {paths} paths at level 0): {peaks}."
-    )
+    setting = f"any SDE, l_max = {finest}, {paths} paths at level 0"
+    return f"KiB of a step, counted by XLA on {memory['machine']['device']} ({setting}):\n{peaks}."
 
 
 def claim_rows(records: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
@@ -78,8 +77,15 @@ def claim_rows(records: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     for claim, _, found, interval, _ in as_rows(records)[1:]:
         if claim in headlines:
             rows.setdefault(headlines[claim], []).append((found, interval))
-    joined = ((headline, *(", ".join(cells) for cells in zip(*found, strict=True))) for headline, found in rows.items())
+    joined = ((headline, *("; ".join(cells) for cells in zip(*found, strict=True))) for headline, found in rows.items())
     return [("claim", "found", "interval"), *joined]
+
+
+def short_of_margins(records: Sequence[dict[str, Any]]) -> str:
+    """A paragraph below the table that names the claims in it that were not confirmed, or nothing."""
+    short = {record["claim"] for record in records if record["reproduced"] is False}
+    rows = dict.fromkeys(claim.headline for claim in CLAIMS if claim.claim in short and claim.headline is not None)
+    return "".join(f"\n\nShort of our margin: {headline}." for headline in rows)
 
 
 def fill_between(text: str, markers: tuple[str, str], body: str) -> str:
