@@ -98,6 +98,7 @@ class Record:
         def by_seed(values):
             return np.stack(values, axis=1).ravel()
 
+        names = self.metrics[0] if self.metrics else {}
         return pd.DataFrame(
             {
                 "method": method,
@@ -107,7 +108,7 @@ class Record:
                 "span": np.tile(span, seeds),
                 "seconds": np.tile(self.times, seeds),
                 "loss": by_seed(self.losses),
-                **{name: by_seed([row[name] for row in self.metrics]) for name in self.metrics[0]},
+                **{name: by_seed([row[name] for row in self.metrics]) for name in names},
                 "diverged_at": np.repeat(self.diverged_at, len(self.steps)),
             }
         )
