@@ -69,7 +69,7 @@ notebooks: setup  ## run the notebooks at small size and write the cleaned outpu
 bench: setup  ## measure compile time, seconds and bytes per step, into figures/data/benchmarks.json (larger on a GPU: SCALE=64)
 	$(RUN) -m tests.benchmarks --scale $(SCALE)
 
-mutants: setup  ## mutation testing, into tests/MUTANTS.md (installs mutmut into .venv; about twenty minutes)
+mutants: setup  ## mutation testing, into tests/MUTANTS.md (installs mutmut into .venv; a second or more for each mutant)
 	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(RUN) -c requirements.lock $(MUTMUT); \
 	else $(RUN) -m pip install --quiet --disable-pip-version-check -c requirements.lock $(MUTMUT); fi
 	$(RUN) -m tests.mutants

@@ -150,9 +150,10 @@ class SDELoss(MultilevelLoss):
         return draw(noise_key), self.context(context_key)
 
     def coarsen(self, noise: Any) -> Any:
-        increments, context = self._split(noise)
-        coarse = brownian.coarsen(increments)
-        return coarse if self.context is None else (coarse, context)
+        if self.context is None:
+            return brownian.coarsen(noise)
+        increments, context = noise
+        return brownian.coarsen(increments), context
 
     def states(self, params: PyTree, noise: Any) -> Float[Array, "*copies_times dim"]:
         """What ``terminal`` sees of one sample: the state at t1, or those at the observation times; of every copy."""

@@ -111,3 +111,4 @@ def test_the_table_has_a_row_per_seed_and_evaluation():
     pd.testing.assert_frame_equal(record.table("MLMC", np.arange(1.0, 5.0), np.arange(5.0, 9.0)), expected)
     columns = filled(metrics=()).table("MLMC", np.zeros(4), np.zeros(4)).columns
     assert columns.tolist() == ["method", "seed", "step", "work", "span", "seconds", "loss", "diverged_at"]
+    assert len(filled(steps=(3,)).table("MLMC", np.zeros(1), np.zeros(1))) == 2
