@@ -52,6 +52,7 @@ tests/mutants.py) fails or runs out of time; tests of other modules do not count
 of messages. The commit is the one that last changed the module when its mutants were run. Rows of 3ad142b are of an
 older run of the code at that commit, when gradients was part of estimators. That run did not count the mutants that ran
 out of time. Modules without a row were not run.
+The row "all" adds up rows of different commits, so it is no score of today's code.
 
 """
 

@@ -23,7 +23,7 @@ import pandas as pd
 from dmlmc._internal.checks import integer, positive, real
 from dmlmc.allocation import plan
 from dmlmc.rates import Rates
-from dmlmc.schedule import DELAYED, METHODS, MLMC, NAIVE, PAPER, STREAMING, Plan, level_cost
+from dmlmc.schedule import DELAYED, MLMC, NAIVE, PAPER, STREAMING, Plan, level_cost
 from dmlmc.theory.streaming import streaming_periods
 
 MAX_LEVELS, DEVICES = (6, 8, 10, 12), (1, 8, 64, 1024, 4096)
@@ -80,13 +80,3 @@ def scaling_table() -> pd.DataFrame:
             found = predicted_seconds(planned, devices, **ASSUMED)
             rows += [(max_level, method, devices, seconds) for method, seconds in found.items()]
     return pd.DataFrame(rows, columns=["max_level", "method", "devices", "seconds"])
-
-
-def scaling_rows() -> list[tuple[str, ...]]:
-    """The cells of the README's table, header first: seconds of a step by finest level, method and devices."""
-    rows = [("finest level", "method", *(f"{devices} device{'s' * (devices > 1)}" for devices in DEVICES))]
-    for max_level in MAX_LEVELS:
-        planned = plan(Rates(b=1.8, c=1.0, d=1.0), max_level, level0_samples=LEVEL0_SAMPLES, allocation=PAPER)
-        columns = [predicted_seconds(planned, devices, **ASSUMED) for devices in DEVICES]
-        rows += [(str(max_level), method, *(f"{column[method]:.2g}" for column in columns)) for method in METHODS]
-    return rows
