@@ -116,7 +116,6 @@ def relinked(text: str) -> str:
         before, path = link.groups()
         if re.match(r"[a-z]+:|#|/", path):
             return link.group()
-        path = path.removeprefix(f"{FOLDER}/")
         is_copy = re.match(r"[0-9]\w*\.ipynb", path)
         return before + (path if is_copy else posixpath.relpath(path, FOLDER))
 
