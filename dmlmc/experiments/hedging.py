@@ -21,6 +21,7 @@ from dmlmc.experiments.black_scholes import Market, black_scholes_delta, black_s
 from dmlmc.losses import MultilevelLoss, mean_loss
 from dmlmc.sde import SDELoss
 
+DELTA = "Black-Scholes delta"
 Hedge = Callable[[Float[Array, "2"]], Float[Array, ""]]  # (t, s) to the hedge ratio
 
 
@@ -206,7 +207,7 @@ def hedge_curves(market: Market, trained: dict[str, HedgingParams], times: Seque
     rows = []
     for t in times:
         inputs = jnp.stack([jnp.full(prices.shape, t), jnp.asarray(prices)], axis=1)
-        ratios = {"Black-Scholes delta": jax.vmap(BlackScholesHedge(market))(inputs)[None]}
+        ratios = {DELTA: jax.vmap(BlackScholesHedge(market))(inputs)[None]}
         for method, params in trained.items():
             ratios[method] = _on_every_input(params.network, inputs)
         for source, by_seed in ratios.items():

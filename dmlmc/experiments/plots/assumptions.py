@@ -5,7 +5,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from dmlmc.experiments.plots.style import PALETTE, finished, log_bottom, note_below_zero, panels
+from dmlmc.experiments.plots.style import PALETTE, finished, log_bottom, note_below_zero, panels, short
 
 
 def assumption_decay(tables: pd.DataFrame, b: float, d: float) -> Figure:
@@ -29,7 +29,15 @@ def assumption_decay(tables: pd.DataFrame, b: float, d: float) -> Figure:
         axis.set(xlabel="level $l$", ylabel=label, xticks=mean.index)
         axis.set_title(f"dashed: like $2^{{-{'' if rate == 1 else f'{rate:.3g}'}\\,l}}$", fontsize="medium")
     axes[1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return finished(figure)
+    fitted = " and ".join(f"{name.replace('_', ' ')} {_slope(tables, name):.2f}" for name in labels)
+    last = tables.level.max()
+    return finished(figure, f"Rates at which the geometric mean falls, levels 1 to {last}: {fitted}")
+
+
+def _slope(tables: pd.DataFrame, name: str) -> float:
+    """The rate at which the geometric mean over the points falls from level 1 on, by least squares."""
+    mean = np.log2(tables[tables.level >= 1].set_index("level")[name]).groupby("level").mean()
+    return -float(np.polyfit(mean.index, mean, 1)[0])
 
 
 def _points(tables: pd.DataFrame):
@@ -51,10 +59,12 @@ def fitted_exponents(fits: pd.DataFrame, paper: dict[str, float]) -> Figure:
         bars = np.abs(rows[["low", "high"]].to_numpy().T - rows.estimate.to_numpy())
         axis.errorbar(at, rows.estimate, bars, fmt="o-", capsize=3, color=colour, label=f"{rate}, fitted")
         axis.axhline(paper[str(rate)], linestyle="--", linewidth=1, color=colour, label=f"{rate}, paper")
-    axis.set(xticks=range(len(steps)), xticklabels=steps, xlabel="step of the run", ylabel="exponent, 95% interval")
+    axis.set(xticks=range(len(steps)), xticklabels=steps, xlabel="step of the run", ylabel="exponent")
     axis.set_ylim(0, 1.4 * max(fits.estimate.max(), *paper.values()))
     axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return finished(figure)
+    ranges = fits.groupby("rate").estimate.agg(["min", "max"])
+    found = ", ".join(f"{rate} = {low:.2f} to {high:.2f}" for rate, (low, high) in ranges.iterrows())
+    return finished(figure, f"Along the run {found}\nBars: 95% bootstrap intervals")
 
 
 def level_checks(tables: pd.DataFrame, *, heavy: float) -> Figure:
@@ -78,7 +88,20 @@ def level_checks(tables: pd.DataFrame, *, heavy: float) -> Figure:
     beside = {"frameon": False, "alignment": "left", "bbox_transform": axes[2].transAxes}
     figure.legend(*points, title="left and middle", loc="upper left", bbox_to_anchor=(1.0, 1.05), **beside)
     figure.legend(*smoothness, title="right", loc="lower left", bbox_to_anchor=(1.0, -0.1), **beside)
-    return finished(figure)
+    return finished(figure, checks_found(tables, heavy))
+
+
+def checks_found(tables: pd.DataFrame, heavy: float) -> str:
+    """What the figure of the checks shows, as a sentence. Smoothness of the mean that is not positive is left out."""
+    above = int(np.sum(tables["kurtosis"] > heavy))
+    found = f"Kurtosis above {heavy:g} in {above} of {len(tables)} cases; the largest telescoping gap is "
+    found += f"{tables.consistency.max():.2g} standard errors"
+    last = tables[tables.point == tables.point.iloc[-1]]
+    ratio = (last.mean_smoothness / last.smoothness)[last.mean_smoothness > 0]
+    if ratio.empty:
+        return found
+    found += f";\nsmoothness at step {last.point.iloc[0]}, of the mean / pathwise: "
+    return f"{found}{ratio.min():.2g} to {ratio.max():.2g}"
 
 
 def solver_decay(tables: pd.DataFrame, rates: dict[str, str]) -> Figure:
@@ -96,9 +119,12 @@ def solver_decay(tables: pd.DataFrame, rates: dict[str, str]) -> Figure:
     axis.set_ylim(bottom=log_bottom(tables.variance, low))
     axis.set(
         xlabel="level $l$",
-        ylabel=r"variance of $\nabla D_l$ $\pm$ 2 standard errors",
+        ylabel=r"variance of $\nabla D_l$",
         xticks=sorted(tables.level.unique()),
     )
     note_below_zero(figure, low)
     axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return finished(figure)
+    first, last = tables.level.min(), tables.level.max()
+    ends = tables.groupby(["solver", "level"]).variance.mean()
+    found = ", ".join(f"{short(ends[name, first] / ends[name, last])} with {name}" for name in rates)
+    return finished(figure, f"Variance at level {first} / at level {last}: {found}\nBars: two standard errors")

@@ -3,11 +3,12 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
+from dmlmc.experiments.hedging import DELTA
 from dmlmc.experiments.plots.learning_curves import learning_curves
-from dmlmc.experiments.plots.style import AXES, COLOURS, STYLES, WIDTHS, finished, panels
+from dmlmc.experiments.plots.style import AXES, COLOURS, STYLES, WIDTHS, finished, panels, short
 
 
-def figure_2(record: pd.DataFrame, *, floor: float | None = None, title: str | None = None) -> Figure:
+def figure_2(record: pd.DataFrame, *, title: str, floor: float | None = None) -> Figure:
     """Figure 2 of the paper: loss against work and span, with a third panel against iterations."""
     return learning_curves(record, ["work", "span", "step"], floor=floor, title=title)
 
@@ -32,11 +33,22 @@ def hedge_ratios(curves: pd.DataFrame, living: pd.DataFrame, iterations: int) ->
             axis.fill_between(mean.index, mean - deviation, mean + deviation, color=colour, alpha=0.2)
         axis.set(title=f"t = {t:g}", xlabel="price s", xlim=(rows.s.min(), rows.s.max()))
     axes[0].set_ylabel("hedge ratio H(t, s)")
-    figure.suptitle(f"Hedges after {iterations} iterations: mean and standard deviation over seeds", fontsize="medium")
-    axes[-1].legend(
-        frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5), title=f"after {iterations} iterations"
+    axes[-1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    found = ", ".join(f"{short(gap)} ({method})" for method, gap in furthest(curves, living).items())
+    title = (
+        f"Largest distance from the {DELTA} where nine paths in ten are: {found}\n"
+        f"Hedges after {iterations} iterations: means over seeds. Bands: standard deviation"
     )
-    return finished(figure)
+    return finished(figure, title)
+
+
+def furthest(curves: pd.DataFrame, living: pd.DataFrame) -> pd.Series:
+    """By method, the largest distance of the mean hedge from the Black-Scholes delta within the shaded ranges."""
+    means = curves.groupby(["t", "s", "source"], sort=False).ratio.mean().unstack("source")
+    ranges = living.set_index("t").loc[means.index.get_level_values("t")]
+    prices = means.index.get_level_values("s")
+    inside = means[(prices >= ranges.low.to_numpy()) & (prices <= ranges.high.to_numpy())]
+    return inside.drop(columns=DELTA).sub(inside[DELTA], axis=0).abs().max()
 
 
 def price_traces(record: pd.DataFrame, marks: dict[str, float], iterations: int) -> Figure:

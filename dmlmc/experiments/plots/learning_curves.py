@@ -1,6 +1,7 @@
 """Loss against work, span, steps or seconds, for several notebooks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,15 +13,16 @@ from dmlmc.experiments.plots.style import (
     STYLES,
     WIDTHS,
     finished,
+    interval,
     log_bottom,
     note_below_zero,
     panels,
+    short,
 )
+from dmlmc.schedule import DELAYED, MLMC
 
 
-def learning_curves(
-    record: pd.DataFrame, costs: Sequence[str], *, floor: float | None = None, title: str | None = None
-) -> Figure:
+def learning_curves(record: pd.DataFrame, costs: Sequence[str], *, title: str, floor: float | None = None) -> Figure:
     """Loss against each of ``costs``, one panel each: mean and standard deviation over seeds, log scales.
 
     A band that reaches below zero ends at the axis, and a note under the figure says so. ``floor``, a loss that no
@@ -43,6 +45,28 @@ def learning_curves(
     axes[0].set_ylabel("validation loss")
     beside = {"frameon": False, "loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
     axes[-1].legend(**beside, title=None if floor is None else f"floor: {floor:.0e}")
-    if title is not None:
-        figure.suptitle(title, fontsize="medium")
-    return finished(figure)
+    return finished(figure, f"{title}\nLines: means over seeds. Bands: standard deviation")
+
+
+def ratios_found(targets: Sequence[Mapping[str, Any]], costs: Sequence[str]) -> str:
+    """Costs of MLMC over those of delayed MLMC, as a sentence: means over the targets of ``comparison.summarise``.
+
+    >>> ratios_found([{"span_ratio": {"mean": 15.0}}, {"span_ratio": {"mean": 17.0}}], ["span"])
+    'To an equal loss, MLMC / delayed MLMC: span 16'
+    """
+    means = {cost: np.mean([target[f"{cost}_ratio"]["mean"] for target in targets]) for cost in costs}
+    return f"To an equal loss, {MLMC} / {DELAYED}: {', '.join(f'{cost} {short(mean)}' for cost, mean in means.items())}"
+
+
+def span_found(ratios: Mapping[str, Mapping[str, float]]) -> str:
+    """Span of MLMC over that of delayed MLMC to the least loss of ``sweeps.span_ratios``, as a sentence.
+
+    >>> span_found({"0.5": {"mean": 3.0, "low": 2.5, "high": 3.5}, "0.1": {"mean": 4.0, "low": 3.0, "high": 5.0}})
+    'Span of MLMC / delayed MLMC to a loss of 0.1: 4 [3, 5]'
+    >>> span_found({})
+    'No loss is reached for good by all runs of MLMC and delayed MLMC'
+    """
+    if not ratios:
+        return f"No loss is reached for good by all runs of {MLMC} and {DELAYED}"
+    loss, found = list(ratios.items())[-1]
+    return f"Span of {MLMC} / {DELAYED} to a loss of {loss}: {interval(found['mean'], found['low'], found['high'])}"

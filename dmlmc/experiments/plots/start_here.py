@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from dmlmc._internal.checks import integer
 from dmlmc.allocation import plan
 from dmlmc.calibration.interval import Interval
-from dmlmc.experiments.plots.style import COLOURS, STYLES, WIDTHS, finished, panels
+from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, WIDTHS, finished, panels, short
 from dmlmc.experiments.plots.widgets import picture_under_sliders
 from dmlmc.experiments.start_here import mean_curves
 from dmlmc.paths import one_path
@@ -48,13 +48,15 @@ def plan_picture(
         delayed = plan(Rates(b, c, d), max_level, samples=samples, allocation=PAPER)
     figure = Figure(figsize=(10, 5.6))
     # Fixed positions: matplotlib's layout engines take longer than the drawing itself, too slow for sliders.
-    _raster(figure.add_axes((0.11, 0.54, 0.78, 0.39)), delayed, step)
+    _raster(figure.add_axes((0.11, 0.54, 0.78, 0.36)), delayed, step)
     _samples(figure.add_axes((0.06, 0.1, 0.25, 0.28)), delayed)
     undelayed, top = delayed.without_delay(), level_cost(max_level, c)
     work = [delayed.naive_samples() * top, undelayed.mean_work(), delayed.mean_work()]
     _costs(figure.add_axes((0.44, 0.1, 0.25, 0.28)), "Work per step, mean", work, names=METHODS)
     span = [top, undelayed.mean_span(), delayed.mean_span()]
     _costs(figure.add_axes((0.73, 0.1, 0.25, 0.28)), "Span per step, mean", span)
+    gains = [f"{name} {short(costs[1] / costs[2])}" for name, costs in {"work": work, "span": span}.items()]
+    figure.suptitle(f"Mean of a step, MLMC / delayed MLMC: {', '.join(gains)}", y=0.995)
     return figure
 
 
@@ -124,16 +126,18 @@ def coupled_paths(loss: SDELoss, params: PyTree, level: int = 3, seed: int = 3) 
     fine, other = (loss.sample(key, level) for key in jr.split(jr.key(seed)))
     noises = {"Coupled: the same noise on both grids": loss.coarsen(fine), "Not coupled": loss.coarsen(other)}
     figure, axes = panels(2, (9.6, 3.0), grid="ticks", sharey=True)
+    fine_path, gaps = path_of(loss, params, fine)[:, 0], []
     for axis, (title, coarse) in zip(axes, noises.items(), strict=True):
-        for noise, colour, style in ((fine, COLOURS[DELAYED], "-"), (coarse, COLOURS[MLMC], "--")):
-            path = path_of(loss, params, noise)[:, 0]
+        coarse_path = path_of(loss, params, coarse)[:, 0]
+        gaps.append(np.mean(np.abs(fine_path[::2] - coarse_path)))
+        for noise, path, colour, style in ((fine, fine_path, "black", "-"), (coarse, coarse_path, PALETTE[3], "--")):
             label = f"level {level if noise is fine else level - 1}: {len(noise)} time steps"
             axis.plot(np.linspace(0, loss.t1, len(path)), path, style, color=colour, label=label)
         axis.set_xlabel("time")
         _finish(axis, title)
     axes[0].set_ylabel("state $Y$")
     axes[1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return finished(figure)
+    return finished(figure, f"Mean distance of the two paths: {short(gaps[0])} coupled, {short(gaps[1])} not coupled")
 
 
 def path_of(loss: SDELoss, params: PyTree, noise: Float[Array, "steps noise_dim"]) -> Float[np.ndarray, "points dim"]:

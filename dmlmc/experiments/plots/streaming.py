@@ -13,10 +13,19 @@ from matplotlib.figure import Figure
 
 from dmlmc._internal.checks import integer
 from dmlmc.allocation import plan
-from dmlmc.experiments.plots.style import COLOURS, MARKERS, STYLES, WIDTHS, finished, panels
+from dmlmc.experiments.plots.style import (
+    COLOURS,
+    MARKERS,
+    STYLES,
+    WIDTHS,
+    finished,
+    interval,
+    legend_below,
+    panels,
+    short,
+)
 from dmlmc.experiments.plots.widgets import picture_under_sliders
-from dmlmc.experiments.streaming import BACK, FORWARD, whereabouts
-from dmlmc.experiments.streaming_costs import STRIDES
+from dmlmc.experiments.streaming import BACK, FORWARD, late_loss_ratio, whereabouts
 from dmlmc.rates import Rates
 from dmlmc.schedule import DELAYED, MLMC, STREAMING
 
@@ -53,24 +62,29 @@ def raster(step: int = 11, stride: int = 1, max_level: int = 4) -> Figure:
     above.set_ylim(-0.1, max_level + 1)
     above.set_yticks(np.arange(max_level + 1) + 0.42, [f"level {level}" for level in range(max_level + 1)])
     above.tick_params(length=0)
-    above.set_title("Who is where? Each band is a path, from its start (bottom) to its end (top)", loc="left")
+    means = _spans(below, max_level, stride, np.arange(steps))
+    found = ", ".join(f"{method} {mean:.3g}" for method, mean in means.items())
+    above.set_title(f"Mean span of a step: {found}. Bands: paths, start at the bottom", loc="left", fontsize="medium")
     above.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.05), ncols=2)
-    _spans(below, max_level, stride, np.arange(steps))
     return figure
 
 
-def _spans(axis: Axes, max_level: int, stride: int, steps: np.ndarray) -> None:
+def _spans(axis: Axes, max_level: int, stride: int, steps: np.ndarray) -> dict[str, float]:
+    """Draw the span of every step, and return the means over a period of the finest level."""
     delayed = plan(Rates(b=1.8, c=1.0, d=1.0), max_level, level0_samples=64)
     spans = {MLMC: np.full(steps.shape, 2.0**max_level), DELAYED: delayed.span(steps)}
-    for method, span in (spans | {STREAMING: np.full(steps.shape, float(stride))}).items():
-        label = f"{method}, mean {np.mean(span[: 2**max_level]):.3g}"
+    spans |= {STREAMING: np.full(steps.shape, float(stride))}
+    means = {method: float(np.mean(span[: 2**max_level])) for method, span in spans.items()}
+    for method, span in spans.items():
+        label = f"{method}, mean {means[method]:.3g}"
         axis.step(
             np.append(steps, len(steps)), np.append(span, span[-1]), where="post", color=COLOURS[method], label=label
         )
     axis.set_yscale("log", base=2)
-    axis.set(ylim=(0.7, 2.0**max_level * 1.4), xlabel="SGD step", ylabel="span")
+    axis.set(ylim=(0.7, 2.0**max_level * 1.4), xlabel="SGD step", ylabel="span\n[level-0 paths]")
     axis.yaxis.set_major_formatter("{x:g}")
     axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 0.95), ncols=3)
+    return means
 
 
 def raster_explorer() -> Any:
@@ -92,8 +106,13 @@ def frozen(distances: pd.DataFrame) -> Figure:
     axis.plot(distances.periods, distances.streaming, color=COLOURS[STREAMING], label="mean of the pieces")
     axis.plot(distances.periods, distances.error, "--", color="0.4", label="its standard error")
     axis.set(xscale="log", yscale="log", xlabel="periods of the finest level", ylabel="distance from MLMC, relative")
-    axis.legend(frameon=True)
-    return finished(figure)
+    legend_below(figure, axis)
+    last = distances.iloc[-1]
+    title = (
+        f"Relative distance after {last.periods:g} periods: {last.streaming:.2g} for the mean of the pieces "
+        f"({last.streaming / last.error:.2g} standard errors), {last.level0:.2g} for level 0 alone"
+    )
+    return finished(figure, title)
 
 
 def losses(records: Mapping[str, pd.DataFrame]) -> Figure:
@@ -118,8 +137,19 @@ def losses(records: Mapping[str, pd.DataFrame]) -> Figure:
         for axis, (cost, label) in zip(row, COSTS.items(), strict=True):
             axis.set(xscale="linear" if cost == "step" else "log", yscale="log", xlabel=label)
         row[0].set_ylabel(f"{optimiser}: validation loss")
-    axes[0, 0].legend(frameon=True, fontsize="small")
-    return finished(figure)
+    legend_below(figure, axes[0, 0])
+    title = "\n".join(f"{optimiser}, {losses_found(record)}" for optimiser, record in records.items())
+    return finished(
+        figure, f"{title}\nAt equal iterations. Lines: medians over seeds. Bands: quartiles. Brackets: 95% t-intervals"
+    )
+
+
+def losses_found(record: pd.DataFrame) -> str:
+    """Streaming MLMC over MLMC at equal iterations, as a sentence: late loss, span and seconds."""
+    ends = record[record.step == record.step.max()].groupby("method")[["span", "seconds"]].first()
+    span, seconds = ends.loc[STREAMING] / ends.loc[MLMC]
+    late = interval(*late_loss_ratio(record))
+    return f"streaming MLMC / MLMC: late loss {late}, span {short(span)}, seconds {short(seconds)}"
 
 
 def seconds(levels: pd.DataFrame, batches: pd.DataFrame) -> Figure:
@@ -137,9 +167,18 @@ def seconds(levels: pd.DataFrame, batches: pd.DataFrame) -> Figure:
     axes[0].set(ylabel="seconds per SGD step", xticks=sorted(levels["plan"].unique()))
     axes[1].set_xscale("log", base=2)
     axes[1].set_xticks(sorted(batches["plan"].unique()), [f"{batch}" for batch in sorted(batches["plan"].unique())])
-    for axis in axes:
-        axis.legend(frameon=True, fontsize="small")
-    return finished(figure)
+    legend_below(figure, *axes)
+    return finished(figure, f"{seconds_found(levels, batches)}\nBars: 95% bootstrap intervals of the median")
+
+
+def seconds_found(levels: pd.DataFrame, batches: pd.DataFrame) -> str:
+    """Seconds of MLMC over those of streaming MLMC, as a sentence, at the first and last plan with both."""
+    found = []
+    for table, name in ((levels, "l_max = {}".format), (batches, "{} paths".format)):
+        both = table.pivot(index="plan", columns="method", values="seconds").reindex(columns=[MLMC, STREAMING]).dropna()
+        ends = dict.fromkeys([both.index[0], both.index[-1]]) if len(both) else {}
+        found += [f"{short(both[MLMC][plan] / both[STREAMING][plan])} ({name(plan)})" for plan in ends]
+    return f"Seconds of a step, MLMC / streaming MLMC: {', '.join(found) or 'not timed'}"
 
 
 def limits(stability: pd.DataFrame, errors: Mapping[float, pd.DataFrame]) -> Figure:
@@ -152,13 +191,24 @@ def limits(stability: pd.DataFrame, errors: Mapping[float, pd.DataFrame]) -> Fig
         name = str(method)
         look = {"color": COLOURS[name], "linestyle": STYLES[name], "marker": MARKERS[name], "markersize": 5}
         axes[0].plot(rows.d, rows.limit, label=name, **look)
-    axes[0].set(xlabel="d", ylabel="limit of stability over MLMC's", ylim=(0, None), title="how large a step may be")
+    axes[0].set(xlabel="d", ylabel="limit of stability over MLMC's", ylim=(0, None), title="How large a step may be")
     for axis, (d, table) in zip(axes[1:], errors.items(), strict=True):
         for method, rows in table.groupby("method", sort=False):
             name, shown = str(method), rows[np.isfinite(rows.error)]
             axis.plot(shown.step_size, shown.error, STYLES[name], color=COLOURS[name], label=name)
-        axis.set(xscale="log", xlabel="step size over MLMC's limit", title=f"stationary error, d = {d:g}")
+        axis.set(xscale="log", xlabel="step size over MLMC's limit", title=f"Stationary error, d = {d:g}")
         axis.set_ylabel("E|grad F|² over MLMC's")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper center", ncols=len(STRIDES) + 2, bbox_to_anchor=(0.5, 0.01))
-    return finished(figure)
+    legend_below(figure, axes[0])
+    return finished(figure, f"Exact values, {limits_found(stability, errors)}")
+
+
+def limits_found(stability: pd.DataFrame, errors: Mapping[float, pd.DataFrame]) -> str:
+    """Streaming MLMC over MLMC, as a sentence: the limits at the ends of d, and the largest errors."""
+    limit = stability[stability.method == STREAMING].set_index("d").limit
+    ends = ", ".join(f"{short(limit[d])} (d = {d:g})" for d in (limit.index.min(), limit.index.max()))
+    largest = []
+    for d, table in errors.items():
+        error = table[table.method == STREAMING].error
+        text = short(error[np.isfinite(error)].max())
+        largest.append(f"{text} (d = {d:g}{'' if np.isfinite(error).all() else ', until it is unstable'})")
+    return f"streaming MLMC / MLMC: largest stable step {ends};\nlargest stationary error {', '.join(largest)}"

@@ -1,11 +1,15 @@
 """Shared by all figures: one colour and line style per method, and how to create, finish and save a figure."""
 
+import re
+import textwrap
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
@@ -40,10 +44,65 @@ def panels(count: int, size: tuple[float, float], *, grid: str = "whitegrid", **
     return figure, axes[0]
 
 
-def finished(figure: Figure) -> Figure:
-    """The figure, laid out so that no label is cut off."""
+def finished(figure: Figure, title: str = "") -> Figure:
+    """The figure, laid out so that no label is cut off. A title is wrapped to its width and stands above it."""
     figure.tight_layout()
+    if title:
+        width = min(90, int(12 * figure.get_figwidth()))  # in characters
+        lines = "\n".join(wrapped(line, width) for line in title.split("\n"))
+        figure.suptitle(lines, y=1.0, verticalalignment="bottom", fontsize="medium")  # the panels keep their heights
     return figure
+
+
+def wrapped(text: str, width: int) -> str:
+    """The text on as few lines of at most ``width`` characters as can be, and these about equally long.
+
+    What is in brackets stays together, with the word before.
+
+    >>> print(wrapped("one 2 [1, 3] (three) four", 21))
+    one 2 [1, 3] (three)
+    four
+    >>> print(wrapped("one two three four", 13))
+    one two
+    three four
+    """
+    whole = re.sub(r" ?[\[(][^\])]*[\])]", lambda found: found[0].replace(" ", "\xa0"), text)
+    fit = partial(textwrap.wrap, whole, break_long_words=False, break_on_hyphens=False)
+    count = len(fit(width=width))
+    even = next((one for one in range(1, width) if len(fit(width=one)) == count), width)
+    return "\n".join(fit(width=even)).replace("\xa0", " ")
+
+
+def short(value: float) -> str:
+    """A number in a title: two digits, or "unknown" if it is not finite.
+
+    >>> short(1094.3), short(0.8649), short(float("nan"))
+    ('1,100', '0.86', 'unknown')
+    """
+    return f"{float(f'{value:.2g}'):,g}" if np.isfinite(value) else "unknown"
+
+
+def interval(estimate: float, low: float, high: float) -> str:
+    """An estimate and its interval in a title, "unknown" if there is no estimate.
+
+    >>> interval(7.1234, 6.04, 12.96), interval(0.5, float("nan"), float("nan"))
+    ('7.1 [6, 13]', '0.5')
+    """
+    return (
+        f"{short(estimate)} [{short(low)}, {short(high)}]"
+        if np.isfinite([estimate, low, high]).all()
+        else short(estimate)
+    )
+
+
+def legend_below(figure: Figure, *axes: Axes, columns: int = 6) -> None:
+    """One legend under the figure, with what is drawn on some axes. A label that is on several is listed once."""
+    named: dict[str, Any] = {}
+    for axis in axes:
+        handles, labels = axis.get_legend_handles_labels()
+        named |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in named}
+    columns = min(columns, len(named))
+    figure.legend(named.values(), named.keys(), loc="upper center", bbox_to_anchor=(0.5, 0.01), ncols=columns)
 
 
 def log_bottom(centre: ArrayLike, low: ArrayLike) -> float | None:

@@ -11,10 +11,20 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from dmlmc.experiments.plots.style import COLOURS, PALETTE, STYLES, WIDTHS, finished, note_below_zero, panels
+from dmlmc.experiments.plots.style import (
+    COLOURS,
+    PALETTE,
+    STYLES,
+    WIDTHS,
+    finished,
+    legend_below,
+    note_below_zero,
+    panels,
+    short,
+)
 from dmlmc.experiments.plots.widgets import picture_under_sliders
 from dmlmc.rates import Rates
-from dmlmc.schedule import DELAYED
+from dmlmc.schedule import DELAYED, MLMC
 from dmlmc.theory.complexity import GUARANTEES, SHARPER, guarantee, pays_from, span_per_step
 from dmlmc.theory.theorem import Problem
 
@@ -51,7 +61,7 @@ def bounds_against_truth(check: pd.DataFrame, runs: pd.DataFrame) -> Figure:
     above = int(np.sum(check.exact <= check.bound))
     axis.set(ylabel="its bound", xlim=ends, title=f"{above} of {len(check)} exact averages are at or under their bound")
     note_below_zero(figure, runs.measured - 2 * runs.error)
-    axis.legend(frameon=True, loc="upper left", fontsize=8)
+    legend_below(figure, axis, columns=3)
     return finished(figure)
 
 
@@ -144,11 +154,25 @@ def stability(maps: dict[str, pd.DataFrame], lines: pd.DataFrame, runs: dict[str
     axes[0].set_ylabel("step size times L")
     handles, labels = axes[-1].get_legend_handles_labels()
     shade = Patch(color=plt.get_cmap("Oranges")(0.5), label="unstable, exactly")
-    figure.legend(
-        [*handles, shade], [*labels, "unstable, exactly"], ncols=5, fontsize=8, loc="lower center", frameon=False
-    )
-    figure.tight_layout(rect=(0, 0.07, 1, 1))
-    return figure
+    below: dict[str, Any] = {
+        "ncols": 5,
+        "fontsize": 8,
+        "frameon": False,
+        "loc": "upper center",
+        "bbox_to_anchor": (0.5, 0.01),
+    }
+    figure.legend([*handles, shade], [*labels, "unstable, exactly"], **below)
+    found = ", ".join(f"{short(least_margin(frame, lines))} ({name})" for name, frame in maps.items())
+    return finished(figure, f"Smallest unstable step size / {lines.columns[1]}, least over d': {found}")
+
+
+def least_margin(frame: pd.DataFrame, lines: pd.DataFrame) -> float:
+    """The least ratio, over the exponents, of the smallest unstable step size on the map to the first of the lines.
+
+    NaN if nothing on the map is unstable. Above 1 the line is safe everywhere.
+    """
+    unstable = frame[frame.growth >= 1].groupby("exponent").step_size.min()
+    return float((unstable / lines.set_index("exponent")[lines.columns[1]]).min())
 
 
 def step_sizes(experiment: pd.DataFrame, marks: dict[str, tuple[float, float]]) -> Figure:
@@ -195,7 +219,10 @@ def bounds_picture(max_level: int = 6, log2_steps: int = 12, log2_samples: int =
     axes[0].axvline(2**log2_steps, color="0.5", linewidth=1)
     axes[0].set(xscale="log", yscale="log", xlabel="steps T", ylabel=r"bound on the average of $|\nabla F|^2$")
     axes[1].set(xscale="log", xlabel="cumulative span [level-0 paths]")
-    axes[1].legend(frameon=True, fontsize=8)
+    axes[1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    totals = {name: guarantee(problem, name, 2.0**log2_samples)(2**log2_steps).total for name in GUARANTEES}
+    found = ", ".join(f"{short(totals[name] / totals[MLMC])} ({name})" for name in (DELAYED, SHARPER))
+    figure.suptitle(f"Bound after {2**log2_steps:,} steps (grey line) over MLMC's: {found}", fontsize="medium")
     return finished(figure)
 
 

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from dmlmc.experiments.plots.style import COLOURS, MARKERS, STYLES, finished, panels
-from dmlmc.experiments.tuned import DELAYED_HELD, DELAYED_PAPER, quartiles
+from dmlmc.experiments.plots.style import COLOURS, MARKERS, STYLES, finished, interval, legend_below, panels, short
+from dmlmc.experiments.tuned import DELAYED_HELD, DELAYED_PAPER, best_losses, quartiles
 from dmlmc.schedule import HELD, MLMC, PAPER
 
 
@@ -24,19 +24,27 @@ def held_noise(errors: pd.DataFrame, long_run: pd.DataFrame) -> Figure:
         ratio = rows.set_index("step_size").error / plain
         left.plot(ratio[np.isfinite(ratio)], STYLES[method], color=COLOURS[method], label=method)
     left.set(xscale="log", yscale="log", xlabel="step size a", ylabel="stationary E|grad F|² over MLMC's")
-    left.set_title("held noise counts p times when steps are small")
-    left.legend(frameon=True, fontsize="small")
     for column, method in ((PAPER, DELAYED_PAPER), (HELD, DELAYED_HELD), ("mlmc", MLMC)):
         look = {"color": COLOURS[method], "marker": MARKERS[method], "linestyle": STYLES[method]}
         right.plot(long_run.max_level, long_run[column], label=method, **look)
     right.set(xlabel="finest level l_max", ylabel="long-run variance over MLMC's", yscale="log")
-    right.set_title("and more with every level")
-    right.legend(frameon=True, fontsize="small")
-    return finished(figure)
+    legend_below(figure, left, right)
+    smallest, deepest = errors.step_size.min(), long_run.loc[long_run.max_level.idxmax()]
+    ratio = errors[errors.step_size == smallest].set_index("method").error / plain[smallest]
+    title = (
+        f"Error over MLMC's at step size {smallest:g}: {short(ratio[DELAYED_PAPER])} with the paper's counts, "
+        f"{short(ratio[DELAYED_HELD])} with held counts\nLong-run variance over MLMC's at l_max = "
+        f"{deepest.max_level:g}: {short(deepest[PAPER])} and {short(deepest[HELD])}. All values are exact"
+    )
+    return finished(figure, title)
 
 
-def final_losses(losses: Mapping[tuple[str, str], pd.DataFrame], start: float, floor: float | None = None) -> Figure:
+def final_losses(
+    losses: Mapping[tuple[str, str], pd.DataFrame], method: str, start: float, floor: float | None = None
+) -> Figure:
     """Loss against learning rate at equal cost: a panel per optimiser and cost, the keys of ``losses``.
+
+    The title compares ``method`` with MLMC, each at its best rate.
 
     Lines are medians over seeds, bands are quartiles, dots are single runs. Runs at or above the loss ``start`` before
     training, diverged ones included, are drawn at the upper rim. The values are from ``tuned.losses_at``.
@@ -51,10 +59,20 @@ def final_losses(losses: Mapping[tuple[str, str], pd.DataFrame], start: float, f
         axis.set_xlim(used[0] / 1.5, used[-1] * 1.5)
         if floor is not None:
             axis.axhline(floor, color="black", linewidth=1, linestyle=":", label="floor")
-    axes[0].set_ylabel("loss: median, quartiles, runs")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper center", ncols=3, bbox_to_anchor=(0.5, 0.01))
-    return finished(figure)
+    axes[0].set_ylabel("validation loss")
+    legend_below(figure, *axes, columns=3)
+    return finished(
+        figure, f"{best_loss_found(losses, method)}\nLines: medians over seeds. Bands: quartiles. Dots: runs"
+    )
+
+
+def best_loss_found(losses: Mapping[tuple[str, str], pd.DataFrame], method: str) -> str:
+    """The least median loss of a method over MLMC's, as a sentence. Unknown where one of them lost most runs."""
+    found = []
+    for (optimiser, cost), runs in losses.items():
+        least = best_losses(runs)["median"].replace(np.inf, np.nan)
+        found.append(f"{short(least[method] / least[MLMC])} ({optimiser}, equal {cost})")
+    return f"Least median loss, {method} / MLMC: {', '.join(found)}"
 
 
 def _losses_by_rate(axis: Axes, runs: pd.DataFrame, rim: float) -> None:
@@ -89,7 +107,7 @@ def span_ratios(
             label = method if method not in left.get_legend_handles_labels()[1] else None
             left.errorbar(at, mean, [[mean - low], [high - mean]], fmt=MARKERS[method], label=label, **look)
     left.set_xticks(range(len(ratios)), list(ratios))
-    left.set(yscale="log", ylabel="span of MLMC / span of the method", title="each method at its own best rate")
+    left.set(yscale="log", ylabel="span of MLMC / span of the method", title="Each method at its own best rate")
     styles = {optimiser: style for (optimiser, _), style in zip(by_rate, ("-", "-", "--", "--"), strict=False)}
     for (optimiser, method), table in by_rate.items():
         known = table.dropna()
@@ -98,7 +116,9 @@ def span_ratios(
         right.errorbar(known.relative, known["mean"], bars, label=f"{method}, {optimiser}", **look)
         lost = table[table["mean"].isna()]
         right.plot(lost.relative, np.full(len(lost), 0.6), "x", color=COLOURS[method])
-    right.set(xscale="log", xlabel="learning rate over MLMC's best", title="MLMC and delayed MLMC at the same rate")
+    right.set(
+        xscale="log", xlabel="learning rate over MLMC's best", title="At the same rate (crosses: too many runs lost)"
+    )
     for axis in (left, right):
         axis.axhline(counted, color="black", linewidth=1, linestyle=":", label=f"counted: {counted:.3g}")
         axis.axhline(1.0, color="0.5", linewidth=1)
@@ -114,7 +134,18 @@ def span_ratios(
         figure.legend(
             *axis.get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(where, 0.01), ncols=columns
         )
-    return finished(figure)
+    return finished(
+        figure, f"{span_ratio_found(ratios)}\nBars: 95% t-intervals over seeds. Dotted: ratio of the spans of a step"
+    )
+
+
+def span_ratio_found(ratios: Mapping[str, Mapping[str, Mapping[str, float]]], method: str = DELAYED_HELD) -> str:
+    """MLMC's span over that of a method, as a sentence."""
+    found = []
+    for optimiser, of_methods in ratios.items():
+        ends = [of_methods.get(method, {}).get(end, np.nan) for end in ("mean", "low", "high")]
+        found.append(f"{interval(*ends) if np.isfinite(ends[0]) else 'not reached'} ({optimiser})")
+    return f"At their best rates, span of MLMC / {method}: {', '.join(found)}"
 
 
 def to_the_end(record: pd.DataFrame, prices: pd.DataFrame, floor: float, fair: float) -> Figure:
@@ -132,9 +163,16 @@ def to_the_end(record: pd.DataFrame, prices: pd.DataFrame, floor: float, fair: f
         right.plot([place] * len(learned), learned, MARKERS[method], color=COLOURS[method])
     left.axhline(floor, color="black", linewidth=1, linestyle=":", label="Black-Scholes hedge, same paths")
     right.axhline(fair, color="black", linewidth=1, linestyle=":", label=f"Black-Scholes price {fair:.4f}")
-    left.set(yscale="log", xlabel="iterations", ylabel="validation loss", title="the loss, one line per seed")
+    left.set(yscale="log", xlabel="iterations", ylabel="validation loss", title="Loss, one line per seed")
     right.set_xticks(range(len(methods)), [method.replace(", ", ",\n") for method in methods])
-    right.set(xlim=(-0.5, len(methods) - 0.5), ylabel="learned price p0", title="the price, one dot per seed")
-    for axis in (left, right):
-        axis.legend(frameon=True, fontsize="small")
-    return finished(figure)
+    right.set(xlim=(-0.5, len(methods) - 0.5), ylabel="learned price p0", title="Price, one dot per seed")
+    legend_below(figure, left, right)
+    losses = record[record.step == record.step.max()].groupby("method", sort=False).loss.mean()
+    loss, price = (
+        ", ".join(f"{mean:.{digits}g} ({method})" for method, mean in means.items())
+        for means, digits in ((losses, 2), (prices.groupby("method", sort=False).price.mean(), 4))
+    )
+    title = (
+        f"Mean loss at the end: {loss}; Black-Scholes hedge {floor:.2g}\nMean price: {price}; Black-Scholes {fair:.4g}"
+    )
+    return finished(figure, title)

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from scipy import stats
@@ -13,14 +12,16 @@ from scipy import stats
 from dmlmc.experiments.plots.style import (
     COLOURS,
     MARKERS,
-    PALETTE,
     STYLES,
     finished,
+    legend_below,
     log_bottom,
     note_below_zero,
     panels,
+    short,
 )
-from dmlmc.schedule import DELAYED
+from dmlmc.experiments.stability import worst_drop
+from dmlmc.schedule import DELAYED, MLMC
 
 
 def delayed(factor: int) -> str:
@@ -32,7 +33,7 @@ def delayed(factor: int) -> str:
     return DELAYED if factor == 1 else f"{DELAYED}, periods x {factor}"
 
 
-_COLOURS = {**COLOURS, delayed(4): PALETTE[5], delayed(16): PALETTE[4]}
+_COLOURS = {**COLOURS, delayed(4): (0.35, 0.3, 0.65), delayed(16): (0.03, 0.15, 0.35)}  # darker than delayed MLMC
 _STYLES = {**STYLES, delayed(4): "-.", delayed(16): "-."}
 _MARKERS = {**MARKERS, delayed(4): "<", delayed(16): ">"}
 
@@ -55,11 +56,33 @@ def marginal_densities(
                 axis.plot(grid, density, STYLES.get(name, ":"), color=COLOURS.get(name, "black"), label=name)
         axis.set(title=f"t = {time:g}", xlabel="state x")
     axes[0].set_ylabel("density")
-    _legend_below(figure, axes[0])
-    return finished(figure)
+    legend_below(figure, axes[0])
+    last = {name: np.asarray(values)[-1] for name, values in states.items()}
+    gaps = {name: stats.ks_2samp(one, last["data"]).statistic for name, one in last.items() if name != "data"}
+    found = ", ".join(f"{short(gap)} ({name})" for name, gap in gaps.items())
+    return finished(figure, f"Largest gap to the data's distribution function at t = {times[-1]:g}: {found}")
 
 
-def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None, *, start: float) -> Figure:
+def least_losses_found(table: pd.DataFrame) -> str:
+    """The least loss of every delayed method over MLMC's, as sentences. Unknown if all runs of one diverged."""
+    least = table.groupby(["optimiser", "method"], sort=False).loss.min().replace(np.inf, np.nan).unstack("method")
+    lines = []
+    for method in least.columns.drop(MLMC):
+        ratios = least[method] / least[MLMC]
+        lines.append(f"{method} / MLMC: {', '.join(f'{short(ratio)} ({name})' for name, ratio in ratios.items())}")
+    return "Least mean loss, " + "\n".join(lines) + "\nBars: 95% t-intervals over seeds. A cross: lost"
+
+
+def largest_rates_found(table: pd.DataFrame, *, start: float) -> str:
+    """The largest learning rate at which each method is not lost, as a sentence."""
+    kept = table.learning_rate.where(table.loss < 2 * start).groupby(table.method, sort=False).max()
+    found = ", ".join(f"{'none' if np.isnan(rate) else f'{rate:g}'} ({method})" for method, rate in kept.items())
+    return f"Largest rate tried at which a run is not lost: {found}\nOne run per rate. A cross: lost"
+
+
+def learning_rates(
+    table: pd.DataFrame, title: str, marks: Mapping[str, float] | None = None, *, start: float
+) -> Figure:
     """The loss after training against the learning rate, a panel per optimiser, from ``sweeps.after_training``.
 
     Bars are intervals; one that reaches below zero ends at the axis, and a note under the figure says so. A run that
@@ -92,7 +115,7 @@ def learning_rates(table: pd.DataFrame, marks: Mapping[str, float] | None = None
     axes[0].set_ylabel("loss after training")
     note_below_zero(figure, table.low, height=-0.1)  # under the legend
     figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=6, bbox_to_anchor=(0.5, -0.1))
-    return finished(figure)
+    return finished(figure, title)
 
 
 def momentum_limits(limits: Mapping[float, pd.DataFrame], runs: Mapping[float, pd.DataFrame]) -> Figure:
@@ -103,21 +126,23 @@ def momentum_limits(limits: Mapping[float, pd.DataFrame], runs: Mapping[float, p
     """
     figure, axes = panels(len(limits), (4.4 * len(limits), 3.8), sharey=True)
     for axis, (fresh, table) in zip(axes, limits.items(), strict=True):
-        for colour, (period, rows) in zip((PALETTE[i] for i in (2, 4, 3)), table.groupby("period"), strict=False):
-            axis.plot(rows.momentum, rows.limit, color=colour, label=f"refresh period {period}")
+        looks = zip((COLOURS[MLMC], COLOURS[DELAYED], _COLOURS[delayed(16)]), ("--", "-", "-."), strict=True)
+        for (colour, style), (period, rows) in zip(looks, table.groupby("period"), strict=False):
+            axis.plot(rows.momentum, rows.limit, style, color=colour, label=f"refresh period {period}")
             here = runs[fresh][runs[fresh].period == period]
             for unstable, marker in ((False, "o"), (True, "x")):
                 points = here[here.unstable == unstable]
                 axis.plot(points.momentum, points.learning_rate, marker, color=colour, markersize=5)
-        beside = f"beside a fresh level of curvature {fresh:g}" if fresh else "a stale level alone"
-        axis.set(yscale="log", xlabel="momentum", title=beside)
+        axis.set(yscale="log", xlabel="momentum", title=_beside(fresh))
     axes[0].plot([], [], "ko", label="run: stable")
     axes[0].plot([], [], "kx", label="run: unstable")
     axes[0].set_ylabel("largest stable learning rate")
-    _legend_below(figure, axes[0])
-    return finished(figure)
+    legend_below(figure, axes[0])
+    found = ", ".join(f"{short(worst_drop(table))} times ({_beside(fresh)})" for fresh, table in limits.items())
+    return finished(
+        figure, f"Momentum lowers the largest stable rate at most {found}\nLines: exact. Marks: single runs"
+    )
 
 
-def _legend_below(figure: Figure, axis: Axes) -> None:
-    labels = axis.get_legend_handles_labels()
-    figure.legend(*labels, loc="upper center", ncols=len(labels[1]), bbox_to_anchor=(0.5, 0.01), fontsize="small")
+def _beside(fresh: float) -> str:
+    return f"beside a fresh level of curvature {fresh:g}" if fresh else "a stale level alone"

@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dmlmc.experiments.hedging import DELTA
 from dmlmc.experiments.plots import deep_hedging
 from dmlmc.experiments.plots.style import COLOURS
 
@@ -11,12 +12,23 @@ def legend(axis):
 
 
 def test_hedge_ratios_shade_the_range_of_prices_and_say_after_how_many_iterations():
-    curves = pd.DataFrame({"t": 0.5, "s": [1.0, 2.0], "source": "MLMC", "seed": 0, "ratio": [0.2, 0.4]})
+    curves = pd.DataFrame({"t": 0.5, "s": [1.0, 1.5], "source": "MLMC", "seed": 0, "ratio": [0.2, 0.4]})
+    curves = pd.concat([curves, curves.assign(source=DELTA, ratio=[0.9, 0.5])])
     figure = deep_hedging.hedge_ratios(curves, pd.DataFrame({"t": [0.5], "low": [1.2], "high": [1.7]}), 80)
     (axis,) = figure.axes
     assert axis.get_title() == "t = 0.5" and axis.patches[0].get_x() == 1.2 and axis.patches[0].get_width() == 0.5
-    assert "after 80 iterations" in figure.get_suptitle()
-    assert axis.get_legend().get_title().get_text() == "after 80 iterations"
+    assert "after 80 iterations" in figure.get_suptitle().replace("\n", " ")
+    assert "are: 0.1 (MLMC)" in figure.get_suptitle().replace("\n", " ")  # the larger gap is outside of the range
+
+
+def test_the_distance_from_the_delta_is_that_of_the_mean_over_seeds():
+    grid = pd.DataFrame({"t": [0.1, 0.1, 0.5, 0.5], "s": [1.0, 2.0, 1.0, 2.0]})
+    ratios = {(DELTA, 0): [0.5] * 4, ("MLMC", 0): [0.0, 0.7, 0.5, 0.9], ("MLMC", 1): [0.9, 0.7, 0.5, 0.5]}
+    curves = pd.concat([grid.assign(source=name, seed=seed, ratio=ratio) for (name, seed), ratio in ratios.items()])
+    whole = pd.DataFrame({"t": [0.1, 0.5], "low": 0.0, "high": 3.0})
+    assert deep_hedging.furthest(curves, whole).to_dict() == pytest.approx({"MLMC": 0.2})
+    assert deep_hedging.furthest(curves, whole.assign(high=1.5)).to_dict() == pytest.approx({"MLMC": 0.05})
+    assert np.isnan(deep_hedging.furthest(curves, whole.assign(high=0.5))["MLMC"])
 
 
 def test_price_traces_are_means_over_seeds_with_deviations_and_say_where_methods_are_compared():

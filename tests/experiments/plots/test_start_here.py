@@ -9,7 +9,7 @@ import pytest
 
 import dmlmc
 from dmlmc.calibration.interval import Interval
-from dmlmc.experiments.plots import start_here, widgets
+from dmlmc.experiments.plots import start_here, style, widgets
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -44,6 +44,7 @@ def test_the_picture_shows_the_papers_plan():
     np.testing.assert_array_equal(drawn_ages(raster, levels=7)[:, :-1] == 0, due)
     assert [bar.get_height() for bar in samples.patches] == list(plan.samples)
     assert texts(span) == ["64", "64", "4, 16x less"]
+    assert span.figure.get_suptitle() == "Mean of a step, MLMC / delayed MLMC: work 2.6, span 16"
     assert [bar.get_width() for bar in work.patches] == pytest.approx(
         [plan.naive_samples() * 64, plan.without_delay().mean_work(), plan.mean_work()]
     )
@@ -107,6 +108,8 @@ def test_only_coupled_paths_stay_close():
         fine, coarse = (line.get_ydata() for line in axis.lines)
         apart.append(np.max(np.abs(fine[::2] - coarse)))
     assert 0 < 10 * apart[0] < apart[1]
+    gaps = [np.mean(np.abs(axis.lines[0].get_ydata()[::2] - axis.lines[1].get_ydata())) for axis in figure.axes]
+    assert f": {style.short(gaps[0])} coupled, {style.short(gaps[1])} not coupled" in figure.get_suptitle()
     assert figure.axes[0].lines[0].get_xdata()[-1] == 2.0
     plt.close(figure)
 

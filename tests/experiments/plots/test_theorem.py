@@ -22,7 +22,8 @@ def test_bounds_against_truth_shows_the_diagonal_and_every_guarantee():
     (axis,) = theorem.bounds_against_truth(check, runs).axes
     assert axis.get_xscale() == axis.get_yscale() == "log"
     np.testing.assert_allclose(axis.lines[0].get_xdata(), axis.lines[0].get_ydata())
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["bound = truth", *GUARANTEES]
+    (legend,) = axis.figure.legends  # below, not over data
+    assert [text.get_text() for text in legend.get_texts()] == ["bound = truth", *GUARANTEES]
 
 
 def test_the_error_is_shown_with_its_bounds():
@@ -99,6 +100,14 @@ def test_the_stability_map_shows_lines_and_runs():
         "unstable, exactly",
     ]
     assert [len(dots.get_offsets()) for dots in figure.axes[1].collections[-2:]] == [1, 1]
+    assert "step size / safe, sharper bound, least over d': " in figure.get_suptitle().replace("\n", " ")
+
+
+def test_the_margin_is_the_least_over_the_exponents_and_unknown_on_a_stable_map():
+    sizes = {"exponent": [1.0, 1.0, 2.0, 2.0], "step_size": [0.5, 1.0, 0.5, 1.0], "growth": [0.9, 1.0, 1.1, 1.2]}
+    lines = pd.DataFrame({"exponent": [1.0, 2.0, 3.0], "safe": [0.5, 0.1, 0.1]})
+    assert theorem.least_margin(pd.DataFrame(sizes), lines) == 2.0
+    assert np.isnan(theorem.least_margin(pd.DataFrame(sizes).assign(growth=0.5), lines))
 
 
 def test_diverged_step_sizes_are_crosses_at_the_top():
