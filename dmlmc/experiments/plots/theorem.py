@@ -57,7 +57,11 @@ def bounds_against_truth(check: pd.DataFrame, runs: pd.DataFrame) -> Figure:
             markersize=6,
             label=name,
         )
-    axis.set(xscale="log", yscale="log", xlabel=r"average of $|\nabla F|^2$: exact, and measured (outlined)")
+    axis.set(
+        xscale="log",
+        yscale="log",
+        xlabel=r"average of $|\nabla F|^2$: exact, and measured (outlined, bars: 2 standard errors)",
+    )
     above = int(np.sum(check.exact <= check.bound))
     axis.set(ylabel="its bound", xlim=ends, title=f"{above} of {len(check)} exact averages are at or under their bound")
     note_below_zero(figure, runs.measured - 2 * runs.error)
@@ -80,7 +84,7 @@ def error_along_run(bounds: pd.DataFrame, measured: Float[np.ndarray, "seeds ste
         axis.plot(bounds.step + 1, bounds[column], linestyle=style, color=colour, linewidth=1.2, label=name)
     shown = np.unique(np.geomspace(1, measured.shape[1], 12).astype(int)) - 1
     means, error = measured.mean(axis=0)[shown], measured.std(axis=0, ddof=1)[shown] / np.sqrt(len(measured))
-    axis.errorbar(shown + 1, means, 2 * error, fmt="o", markersize=4, color=PALETTE[1], label="runs")
+    axis.errorbar(shown + 1, means, 2 * error, fmt="o", markersize=4, color=PALETTE[1], label="runs, 2 standard errors")
     note_below_zero(figure, means - 2 * error)
     axis.set(xscale="log", yscale="log", xlabel="step t + 1", ylabel=r"$E|\nabla F(x_t) - g_t|^2$ and its bounds")
     axis.set_title(f"The remark's bound is up to {np.max(bounds.remark / bounds.exact):.0f} times the exact error")
@@ -163,7 +167,7 @@ def stability(maps: dict[str, pd.DataFrame], lines: pd.DataFrame, runs: dict[str
     }
     figure.legend([*handles, shade], [*labels, "unstable, exactly"], **below)
     found = ", ".join(f"{short(least_margin(frame, lines))} ({name})" for name, frame in maps.items())
-    return finished(figure, f"Smallest unstable step size / {lines.columns[1]}, least over d': {found}")
+    return finished(figure, f"Smallest unstable step size over '{lines.columns[1]}', least over d': {found}")
 
 
 def least_margin(frame: pd.DataFrame, lines: pd.DataFrame) -> float:

@@ -100,7 +100,7 @@ def test_the_stability_map_shows_lines_and_runs():
         "unstable, exactly",
     ]
     assert [len(dots.get_offsets()) for dots in figure.axes[1].collections[-2:]] == [1, 1]
-    assert "step size / safe, sharper bound, least over d': " in figure.get_suptitle().replace("\n", " ")
+    assert "step size over 'safe, sharper bound', least over d': " in figure.get_suptitle().replace("\n", " ")
 
 
 def test_the_margin_is_the_least_over_the_exponents_and_unknown_on_a_stable_map():
