@@ -11,6 +11,8 @@ UV := PATH="$$PATH:$(CURDIR)/.lock-venv/bin" uv
 LOCK_FLAGS := --extra dev --universal --fork-strategy fewest --no-emit-index-url --no-emit-find-links --no-annotate --no-header
 UPGRADE ?= --upgrade
 SCALE ?= 1
+# Tests and notebooks of small size compile more than they compute. XLA's older emitters compile faster.
+FAST_COMPILE := XLA_FLAGS="$$XLA_FLAGS --xla_cpu_use_fusion_emitters=false"
 
 .PHONY: help setup test test-lowest reproduce quick lab test-lab notebooks bench mutants lock format
 .DEFAULT_GOAL := help
@@ -36,7 +38,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@touch $@
 
 test: setup  ## run the tests and the notebooks (minutes)
-	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(FAST_COMPILE) $(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # uv takes the lowest version of each package in pyproject.toml, and the newest version of indirect requirements. Tests of
 # the lock file, the notebooks and the figures are left out. Warnings are not errors here, because old packages emit
@@ -55,7 +57,7 @@ reproduce: setup  ## run the notebooks at the paper's size, into figures/, noteb
 	$(RUN) -m dmlmc.reproduce --profile paper
 
 quick: setup  ## run the notebooks at small size, into figures/quick/
-	$(RUN) -m dmlmc.reproduce --profile quick
+	$(FAST_COMPILE) $(RUN) -m dmlmc.reproduce --profile quick
 
 lab: setup  ## open JupyterLab on the start notebook
 	$(RUN) -m jupyterlab $$([ "$$(id -u)" -ne 0 ] || echo --allow-root) notebooks/00_start_here.ipynb
@@ -64,7 +66,7 @@ test-lab: setup  ## test two notebooks in JupyterLab with Chromium (Debian: apt-
 	DMLMC_LAB=1 $(RUN) -m pytest -rs tests/test_lab.py
 
 notebooks: setup  ## run the notebooks at small size and write the cleaned outputs into them, to be committed
-	$(RUN) -m dmlmc.reproduce --profile quick --in-place --force
+	$(FAST_COMPILE) $(RUN) -m dmlmc.reproduce --profile quick --in-place --force
 
 bench: setup  ## measure compile time, seconds and bytes per step, into figures/data/benchmarks.json (larger on a GPU: SCALE=64)
 	$(RUN) -m tests.benchmarks --scale $(SCALE)
