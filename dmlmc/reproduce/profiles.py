@@ -136,7 +136,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "steps": 256,
         "seeds": 10,
         "rivals": True,
-        "adam_rates": [0.0025, 0.005, 0.01, 0.02],
+        "adam_rates": [0.0025, 0.005, 0.01, 0.02, 0.04],
         "evaluations": 16,
         "validation_paths": 384,
         "trader_level": 1,
