@@ -152,6 +152,18 @@ def excess_rate(plain: CheckList, antithetic: CheckList) -> float:
     return float(np.log2(excess[0] / excess[-1]) / (len(excess) - 1))
 
 
+def excess_table(reports: Mapping[str, Mapping[str, CheckList]]) -> pd.DataFrame:
+    """By point: the variance at level 0, that at the finest level in the two parts of ``excess_rate``, and the rate."""
+    rows = {}
+    for point, found in reports.items():
+        plain, twins = found["plain"], found["antithetic"]
+        first, (whole, left) = plain.table.variance[0], (one.table.variance.iloc[-1] for one in (plain, twins))
+        row = {"variance, level 0": f"{first:.2g}", "finest level: left by the twin": f"{left:.2g}"}
+        row |= {"finest level: removed by the twin": f"{whole - left:.2g}"}
+        rows[point] = row | {"rate of what the twin removes": f"{excess_rate(plain, twins):.2f}"}
+    return pd.DataFrame(rows).T.rename_axis("network")
+
+
 def ratios(record: pd.DataFrame) -> dict[str, Any]:
     """The loss that all methods reach for good, and MLMC's work and span over those of each, at its best rate."""
     target = common_target(record)

@@ -13,6 +13,8 @@ from dmlmc.calibration.interval import Interval, mean_interval
 from dmlmc.experiments.heston import TRADED, Hedge, heston_loss, start, trading_profit
 from dmlmc.experiments.heston_prices import BOTH, Heston, exact_hedges, swap_slope
 
+Values = Float[Array, "..."] | Float[np.ndarray, "..."] | pd.Series  # one for each seed or path, or both
+
 
 @eqx.filter_jit
 def market_paths(
@@ -46,7 +48,9 @@ def profits_by_seed(
     return eqx.filter_vmap(lambda hedge: profits(model, hedge, states, cost))(hedges)
 
 
-def exact_holdings(model: Heston, states: Float[Array, "paths dates 3"]) -> dict[str, Float[Array, "paths dates 2"]]:
+def exact_holdings(
+    model: Heston, states: Float[Array, "paths dates 3"]
+) -> dict[str, Float[np.ndarray, "paths dates 2"]]:
     """What ``exact_hedges`` hold on paths, from time 0 to the last date but one."""
     path = _from_the_start(model, states)
     dates = np.arange(states.shape[1]) * model.maturity / states.shape[1]
@@ -55,7 +59,7 @@ def exact_holdings(model: Heston, states: Float[Array, "paths dates 3"]) -> dict
 
 
 def holding_profits(
-    model: Heston, holdings: Float[Array, "paths dates 2"], states: Float[Array, "paths dates 3"]
+    model: Heston, holdings: Float[np.ndarray, "paths dates 2"], states: Float[Array, "paths dates 3"]
 ) -> Float[np.ndarray, " paths"]:
     """``profits`` of given holdings, with free trades."""
     path = _from_the_start(model, states)
@@ -64,7 +68,7 @@ def holding_profits(
 
 
 def unhedgeable_risk(
-    model: Heston, replicating: Float[Array, "paths dates 2"], states: Float[Array, "paths dates 3"]
+    model: Heston, replicating: Float[np.ndarray, "paths dates 2"], states: Float[Array, "paths dates 3"]
 ) -> float:
     """The deviation that the best hedge with the stock alone leaves, however often it trades.
 
@@ -83,7 +87,7 @@ def _from_the_start(model: Heston, states: Float[Array, "paths dates 3"]) -> Flo
     return np.concatenate([first, np.asarray(states)], axis=1).astype(np.float64)
 
 
-def risk_table(results: Mapping[str, Float[Array, "*seeds paths"]], tail: float) -> pd.DataFrame:
+def risk_table(results: Mapping[str, Values], tail: float) -> pd.DataFrame:
     """By hedge: the cash for which it breaks even, its deviation, and the cash that covers the mean of the worst tail.
 
     With an axis of seeds, those of all seeds together.
@@ -100,9 +104,9 @@ def risk_table(results: Mapping[str, Float[Array, "*seeds paths"]], tail: float)
 
 
 def residual_table(
-    learned: Mapping[str, Float[Array, " seeds"] | Float[np.ndarray, " seeds"]],
+    learned: Mapping[str, Values],
     exact: Mapping[str, float],
-    cash: Mapping[str, Float[Array, " seeds"]],
+    cash: Mapping[str, Values],
     price: float,
 ) -> pd.DataFrame:
     """By instruments: the deviation that learned and exact hedges leave, and the learned price beside the exact one.

@@ -56,7 +56,7 @@ def test_given_holdings_earn_what_the_hedge_that_holds_them_earns(states):
         jnp.broadcast_to(jnp.arange(16) / 16, (600, 16)), path[..., 0], path[..., 1]
     )
     earned = heston_profits.profits(MODEL, trader.hedge, states)
-    np.testing.assert_allclose(heston_profits.holding_profits(MODEL, held, states), earned, atol=1e-5)
+    np.testing.assert_allclose(heston_profits.holding_profits(MODEL, np.asarray(held), states), earned, atol=1e-5)
 
 
 def test_profits_by_seed_are_those_of_each_seed_and_their_risks_have_intervals(states):
