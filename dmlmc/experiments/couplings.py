@@ -51,7 +51,7 @@ def calibrated(
             for point, params in points.items()
         }
 
-    found = {}
+    found: dict[tuple[str, str], CheckList] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for reports in pool.map(of_group, groups):
             found |= reports

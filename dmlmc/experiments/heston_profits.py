@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float, Key
+from numpy.typing import ArrayLike
 
 from dmlmc.calibration.interval import Interval, mean_interval
 from dmlmc.experiments.heston import TRADED, Hedge, heston_loss, start, trading_profit
 from dmlmc.experiments.heston_prices import BOTH, Heston, exact_hedges, swap_slope
-
-Values = Float[Array, "..."] | Float[np.ndarray, "..."] | pd.Series  # one for each seed or path, or both
 
 
 @eqx.filter_jit
@@ -87,7 +86,7 @@ def _from_the_start(model: Heston, states: Float[Array, "paths dates 3"]) -> Flo
     return np.concatenate([first, np.asarray(states)], axis=1).astype(np.float64)
 
 
-def risk_table(results: Mapping[str, Values], tail: float) -> pd.DataFrame:
+def risk_table(results: Mapping[str, ArrayLike], tail: float) -> pd.DataFrame:
     """By hedge: the cash for which it breaks even, its deviation, and the cash that covers the mean of the worst tail.
 
     With an axis of seeds, those of all seeds together.
@@ -104,9 +103,9 @@ def risk_table(results: Mapping[str, Values], tail: float) -> pd.DataFrame:
 
 
 def residual_table(
-    learned: Mapping[str, Values],
+    learned: Mapping[str, ArrayLike],
     exact: Mapping[str, float],
-    cash: Mapping[str, Values],
+    cash: Mapping[str, ArrayLike],
     price: float,
 ) -> pd.DataFrame:
     """By instruments: the deviation that learned and exact hedges leave, and the learned price beside the exact one.

@@ -129,7 +129,7 @@ PAPER: dict[str, dict[str, Any]] = {
     "08_stochastic_volatility": {
         "profile": "paper",
         "rates_level": 5,
-        "budget": 20_000,
+        "budget": 16_000,
         "coarse_steps": 200,
         "max_level": 3,
         "level0_samples": 16,
@@ -137,7 +137,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "seeds": 10,
         "rivals": True,
         "adam_rates": [0.0025, 0.005, 0.01, 0.02, 0.04],
-        "evaluations": 16,
+        "evaluations": 12,
         "validation_paths": 384,
         "trader_level": 1,
         "trader_steps": 900,

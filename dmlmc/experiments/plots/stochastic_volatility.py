@@ -9,11 +9,12 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from dmlmc.calibration.checklist import CheckList
 from dmlmc.experiments.couplings import DELAYED_ANTITHETIC, MLMC_ANTITHETIC, best_rates, shown_rate, variance_ratio
-from dmlmc.experiments.heston_profits import Values, risk_table
+from dmlmc.experiments.heston_profits import risk_table
 from dmlmc.experiments.plots.style import AXES, COLOURS, MARKERS, PALETTE, STYLES, finished, panels
 from dmlmc.experiments.tuned import COSTS
 from dmlmc.schedule import DELAYED, MLMC
@@ -151,7 +152,7 @@ def _distances(curves: pd.DataFrame) -> str:
     return ", ".join(f"{name} {square**0.5:.2g}" for name, square in squares.items())
 
 
-def profit_and_loss(panels_of_results: Mapping[str, Mapping[str, Values]], tail: float) -> Figure:
+def profit_and_loss(panels_of_results: Mapping[str, Mapping[str, ArrayLike]], tail: float) -> Figure:
     """Smoothed densities of profit and loss around the mean, a panel per way to trade; the legend has the deviation.
 
     The title has the hedges with the least deviation and the least expected shortfall of the worst ``tail``.
