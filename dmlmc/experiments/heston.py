@@ -57,6 +57,7 @@ class Trader(eqx.Module):
     cash: Float[Array, ""]
 
 
+@eqx.filter_jit
 def initial_trader(key: Key[Array, ""], model: Heston | None = None, *, swap: bool = False) -> Trader:
     """A random network, and no cash.
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
-from scipy import integrate
+from scipy import integrate, stats
 
 from dmlmc._internal.checks import positive, real
 
@@ -50,6 +50,15 @@ class Heston:
     def feller(self) -> float:
         """``2 kappa theta / xi^2``: v never reaches 0 if this is at least 1."""
         return 2 * self.reversion * self.long_variance / self.noise**2
+
+
+def share_below(model: Heston, level: float) -> float:
+    """The share of time that v spends below a level in the long run: its stationary law is a gamma distribution.
+
+    >>> round(share_below(Heston(), 0.04), 2)
+    0.63
+    """
+    return float(stats.gamma.cdf(level, model.feller, scale=model.noise**2 / (2 * model.reversion)))
 
 
 def mean_variance(model: Heston, t: ArrayLike) -> Float[Array, "..."]:
@@ -143,14 +152,18 @@ class Holdings(NamedTuple):
     swap: Float[np.ndarray, "..."]
 
 
-def replicating_hedge(model: Heston, t: float, s: ArrayLike, v: ArrayLike) -> Holdings:
-    """The hedge that replicates the call with stock and variance swap, before maturity."""
-    found = call_price(model, t, s, v)
-    return Holdings(found.delta, found.vega / float(swap_slope(model, t)))
+STOCK, BOTH = "stock", "stock and swap"  # what a hedge trades
 
 
-def stock_hedge(model: Heston, t: float, s: ArrayLike, v: ArrayLike) -> Holdings:
-    """The hedge of least variance with the stock alone: the delta, and the part of the vega that the stock explains."""
+def exact_hedges(model: Heston, t: float, s: ArrayLike, v: ArrayLike) -> dict[str, Holdings]:
+    """Before maturity: the hedge of least variance with the stock alone, and the one with both that replicates a call.
+
+    The first holds the delta and the part of the vega that the stock explains.
+
+    >>> {name: round(float(held.stock), 3) for name, held in exact_hedges(Heston(), 0.0, 1.0, 0.04).items()}
+    {'stock': 0.497, 'stock and swap': 0.604}
+    """
     found = call_price(model, t, s, v)
-    stock = found.delta + model.correlation * model.noise * found.vega / np.asarray(s)
-    return Holdings(stock, np.zeros_like(stock))
+    alone = found.delta + model.correlation * model.noise * found.vega / np.asarray(s)
+    both = Holdings(found.delta, found.vega / float(swap_slope(model, t)))
+    return {STOCK: Holdings(alone, np.zeros_like(alone)), BOTH: both}

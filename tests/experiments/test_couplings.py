@@ -49,6 +49,37 @@ def test_the_excess_of_the_plain_variance_has_its_own_rate(reports):
     fast = reports[1].table.assign(variance=[1.0, 0.5, 0.125])  # falls by 4, the excess by 2
     plain, antithetic = (dataclasses.replace(reports[0], table=table) for table in (slow, fast))
     assert couplings.excess_rate(plain, antithetic) == pytest.approx(1.0)
+    table = couplings.excess_table({"here": {"plain": plain, "antithetic": antithetic}})
+    assert table.loc["here"].tolist() == ["1", "0.12", "0.12", "1.00"]
+
+
+def test_groups_of_losses_are_calibrated_at_every_point():
+    groups = [{"slow": loss_of(1.2)}, {"fast": loss_of(2.2)}]
+    points = {"here": jnp.ones(2), "there": jnp.full(2, 2.0)}
+    found = couplings.calibrated(groups, points, jax.random.key(0), 4000, 2)
+    assert [list(of_point) for of_point in found.values()] == [["slow", "fast"]] * 2
+    settings = {"max_level": 2, "other": couplings.nearby(points["there"])}
+    alone = dmlmc.calibrate(groups[1]["fast"], points["there"], jax.random.key(0), 4000, **settings)[1]
+    pd.testing.assert_frame_equal(found["there"]["fast"].table, alone.table)
+
+
+def test_the_variance_ratio_is_by_level_and_its_interval_holds_it(reports):
+    ratios = couplings.variance_ratio(*reports)
+    slow, fast = (report.table.variance for report in reports)
+    assert [one.estimate for one in ratios] == pytest.approx([slow[1] / fast[1], slow[2] / fast[2]])
+    assert all(one.low < one.estimate < one.high for one in ratios)
+    table = couplings.variance_ratios({"here": {"plain": reports[0], "antithetic": reports[1]}})
+    assert table.here[2].startswith(f"{ratios[1].estimate:.2g} [") and table.index.tolist() == [1, 2]
+
+
+def test_a_best_rate_at_the_edge_is_marked_and_best_runs_are_those_that_end_best():
+    rows = [
+        {"method": "MLMC", "learning_rate": rate, "seed": seed, "step": 9, "loss": loss}
+        for rate, loss in ((0.1, 3.0), (0.2, 1.0), (0.4, 2.0)) for seed in (0, 1)
+    ]  # fmt: skip
+    record = pd.DataFrame(rows)
+    assert [couplings.shown_rate(record, "MLMC", rate) for rate in (0.1, 0.2)] == ["0.1 (at the edge)", "0.2"]
+    assert couplings.best_runs(record, "MLMC").learning_rate.tolist() == [0.2, 0.2]
 
 
 def test_methods_have_their_plans_and_names(reports):

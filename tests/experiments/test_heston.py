@@ -23,7 +23,7 @@ from dmlmc.experiments.heston import (
     start,
     trading_profit,
 )
-from dmlmc.experiments.heston_prices import Heston, call_price, swap_value
+from dmlmc.experiments.heston_prices import Heston, call_price, mean_variance, swap_value
 from dmlmc.paths import coupled_paths
 
 MODEL = Heston(variance=0.09)  # away from its long-run mean, so that the mean moves
@@ -61,6 +61,8 @@ def test_the_variance_has_the_mean_of_its_linear_recursion_on_every_grid(market,
         left = (1 - MODEL.reversion * MODEL.maturity / steps) ** ((date + 1) * 2**level)
         mean = MODEL.long_variance + (MODEL.variance - MODEL.long_variance) * left
         assert within(market[level][:, date, 1], mean)
+        if level == 3:
+            assert mean == pytest.approx(float(mean_variance(MODEL, (date + 1) / 8)), rel=0.01)
 
 
 def test_the_variance_stays_valid_and_is_rarely_truncated(market):

@@ -8,12 +8,14 @@ from scipy import integrate
 
 from dmlmc.experiments.black_scholes import Market, black_scholes_price
 from dmlmc.experiments.heston_prices import (
+    BOTH,
+    STOCK,
     Heston,
     call_price,
     characteristic,
+    exact_hedges,
     mean_variance,
-    replicating_hedge,
-    stock_hedge,
+    share_below,
     swap_slope,
     swap_value,
 )
@@ -92,7 +94,8 @@ def test_the_swap_grows_at_the_rate_of_the_mean_variance():
 
 def test_the_hedges_leave_no_exposure_that_their_instruments_can_remove():
     t, s, v = 0.3, 1.05, 0.05
-    found, both, alone = call_price(MODEL, t, s, v), replicating_hedge(MODEL, t, s, v), stock_hedge(MODEL, t, s, v)
+    found, hedges = call_price(MODEL, t, s, v), exact_hedges(MODEL, t, s, v)
+    both, alone = hedges[BOTH], hedges[STOCK]
     volatility, rho = v**0.5, MODEL.correlation
     noises = np.array([[volatility * s, 0], MODEL.noise * volatility * np.array([rho, (1 - rho**2) ** 0.5])])  # of S, v
     option = np.array([found.delta, found.vega]) @ noises
@@ -101,6 +104,13 @@ def test_the_hedges_leave_no_exposure_that_their_instruments_can_remove():
     left = option - alone.stock * noises[0]
     np.testing.assert_allclose(left @ noises[0], 0, atol=1e-10)  # uncorrelated with the stock
     assert alone.swap == 0 and np.abs(left).max() > 0.01
+
+
+def test_the_long_run_law_of_the_variance_is_gamma_with_the_shape_of_fellers_ratio():
+    exponential = Heston(reversion=0.5, noise=0.2)  # Feller's ratio is 1
+    np.testing.assert_allclose(share_below(exponential, 0.02), 1 - np.exp(-0.02 / 0.04), rtol=1e-9)
+    near_zero = [share_below(Heston(reversion=1.0, noise=noise), 1e-4) for noise in (0.2, 0.5, 2.0)]
+    assert near_zero == sorted(near_zero) and near_zero[0] < 0.01 and near_zero[-1] > 0.5
 
 
 @pytest.mark.parametrize(
