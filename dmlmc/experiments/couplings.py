@@ -20,11 +20,6 @@ from dmlmc.losses import MultilevelLoss
 from dmlmc.schedule import DELAYED, MLMC, Plan, pair_costs
 
 MLMC_ANTITHETIC, DELAYED_ANTITHETIC = f"{MLMC}, antithetic", f"{DELAYED}, antithetic"
-# A first trial of ours, with sqrt(v) in place of v in the state, 1,500 paths and a network 3-32-32-1: b from each level
-# to the next, levels 1 to 5, and the plain over the antithetic variance at level 5.
-TRIAL = {"plain": "1.7, 1.5, 1.05, 1.08", "antithetic": "2.9, 2.3, 2.4, 1.7"}
-TRIAL |= {"antithetic, smooth payoff": "3.1, 2.4, 2.4, 2.1"}
-TRIAL_RATIO = 26.0
 
 
 def nearby(params: PyTree) -> PyTree:
