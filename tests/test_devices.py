@@ -28,8 +28,8 @@ def start(devices, *arguments):
     options |= {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir}
     options |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
     command = [sys.executable, "-m", "tests.helpers.device_runs", *map(str, arguments)]
-    kept = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_PLATFORMS")}
-    environment = {**kept, **options, "JAX_PLATFORMS": "cpu"}
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in flag]
+    environment = {**os.environ, **options, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(flags)}
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
