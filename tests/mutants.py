@@ -42,15 +42,12 @@ TESTED_BY = {
     ],
     "training/loop.py": ["training/test_callbacks.py", "training/test_loop.py"],
     "training/program.py": ["training/test_evaluation.py", "training/test_loop.py", "training/test_program.py"],
-    "training/store.py": [
-        f"training/test_{name}.py" for name in ("callbacks", "checkpoint", "evaluation", "first_step")
-    ],
 }
 # Tests that start processes or take minutes. No mutant is tested by them.
 SLOW = ["killed", "second_run", "thousand", "every_process", "neither_grows", "two_processes", "one_process_writes"]
 SLOW += ["every_mesh", "eight_devices"]
 # Modules whose tests use all the devices there are. They get eight.
-ON_DEVICES = ["devices.py", "gradients.py"]
+ON_DEVICES = ["devices.py"]
 INTRODUCTION = """# Mutants
 
 Written by `make mutants`, except for the reasons in the last column. A mutant is the code with one small change, such

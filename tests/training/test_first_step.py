@@ -119,6 +119,18 @@ def test_parameters_that_do_not_move_may_round_at_their_own_size(size):
     assert differing({**one, "parameters": [np.full(2, size + 1e-6)]}, one) == ["parameters"]
 
 
+def test_four_rounding_errors_are_none_and_five_are():
+    one = {"start": [np.ones(1)], "parameters": [np.ones(1)], "loss": [], "metrics": []}
+    for errors, found in ((4, []), (5, ["parameters"])):
+        assert differing({**one, "parameters": [1 + errors * np.finfo(float).eps * np.ones(1)]}, one) == found
+
+
+def test_parameters_without_a_start_are_an_error():
+    one = {"start": [np.ones(2)], "parameters": [np.ones(2)] * 2, "loss": [], "metrics": []}
+    with pytest.raises(ValueError, match="zip"):
+        differing(one, one)
+
+
 @pytest.mark.parametrize("size", [1e-9, 1.0])
 def test_losses_and_metrics_are_compared_by_the_digits_of_the_parameters(size):
     one = {"start": [np.ones(2)], "parameters": [np.ones(2)], "loss": [np.full(2, size)], "metrics": [np.full(2, size)]}
