@@ -139,6 +139,7 @@ def train(estimator, mesh):
         (lambda: ESTIMATORS["MLMC"](LOSS, mesh=one("samples", "x")), ValueError, "MLMC: the axes of mesh must be"),
         (lambda: ESTIMATORS["naive"](LOSS, mesh=4), TypeError, "naive: mesh must be a jax.sharding.Mesh"),
         (lambda: dmlmc.mesh(samples=0), ValueError, "mesh: samples must be at least 1"),
+        (lambda: dmlmc.mesh(seeds=0), ValueError, "^mesh: seeds must be at least 1"),
         (lambda: dmlmc.mesh(seeds=jax.device_count() + 1), ValueError, "mesh: samples times seeds must be at most"),
         (lambda: dmlmc.mesh(samples=jax.device_count() + 1), ValueError, "samples times seeds must be at most"),
     ],
@@ -163,7 +164,7 @@ def test_a_mesh_takes_all_devices_and_groups_are_neighbours(seeds):
     assert dict(dmlmc.mesh(samples=seeds).shape) == {"seeds": 1, "samples": seeds}
 
 
-@pytest.mark.parametrize("seeds", [1, 6, 7, 12])
+@pytest.mark.parametrize("seeds", [1, 6, 7, 12, len(DEVICES) + 1])
 def test_an_even_mesh_has_the_largest_divisor_of_the_seeds(seeds):
     taken = max(count for count in range(1, len(DEVICES) + 1) if seeds % count == 0)
     assert devices.even_mesh(seeds).devices.tolist() == [[device] for device in DEVICES[:taken]]
@@ -187,18 +188,19 @@ def test_samples_are_shared_within_a_mesh_and_nowhere_else():
     def function(params, number):
         seen.append(devices.devices_sharing())
         assert params["label"] == 3
-        return jax.lax.psum(params["a"] + number, "samples")
+        return jnp.sum(jax.lax.all_gather(params["a"] + number, "samples"), axis=0)
 
-    shared = devices.share_call(made, function, (PartitionSpec(), PartitionSpec()), PartitionSpec())
+    shared = devices.share_call(made, function, (PartitionSpec(), PartitionSpec("samples")), PartitionSpec())
     assert devices.devices_sharing() is None
-    found = shared({"a": jnp.arange(2.0), "label": 3}, 1.0)
-    np.testing.assert_array_equal(found, len(DEVICES) * np.array([1.0, 2.0]))
+    every = jnp.arange(1.0 * len(DEVICES))  # one number for each device
+    total = float(jnp.sum(every))
+    found = shared({"a": jnp.arange(2.0), "label": 3}, every)
+    np.testing.assert_array_equal(found, [total, total + len(DEVICES)])
     within = jax.shard_map(
         lambda a: shared({"a": a, "label": 3}, 1.0), mesh=made, in_specs=PartitionSpec("samples"),
         out_specs=PartitionSpec("samples"), check_vma=False,
     )  # fmt: skip
-    every = jnp.arange(1.0 * len(DEVICES))
-    np.testing.assert_array_equal(within(every), np.full(len(DEVICES), float(jnp.sum(every + 1))))
+    np.testing.assert_array_equal(within(every), np.full(len(DEVICES), total + len(DEVICES)))
     assert seen == [len(DEVICES)] * 2
 
 

@@ -71,6 +71,14 @@ def test_a_run_is_read_back_with_its_record(tmp_path, program):
         second.load(6)
 
 
+def test_a_checkpoint_of_another_jax_is_known_by_the_numbers_of_the_first_step(tmp_path, program):
+    first, second = (store(tmp_path, program) for _ in range(2))
+    first.identity[checkpoint.JAX] = "0.0.1"
+    first.load(5)
+    first.save(program.initial, reached(5, [5]))
+    assert second.load(5)[1].step == 5
+
+
 def test_only_the_leading_process_writes(tmp_path, program, monkeypatch):
     monkeypatch.setattr(program, "leads", False)
     store(tmp_path, program).save(program.initial, reached(5, [5]))
