@@ -266,5 +266,5 @@ def test_bad_variances_and_fine_paths_are_named(paper_plan):
     for call in ("variance", "long_run_variance"):
         with pytest.raises(ValueError, match=rf"^Plan.{call}: variances needs 7"):
             getattr(paper_plan, call)(variances=[1.0])
-    with pytest.raises(ValueError, match="^Plan: fine_paths must be at least 1"):
+    with pytest.raises(ValueError, match=r"^Plan: fine_paths must be at least 1"):
         dataclasses.replace(paper_plan, fine_paths=0)
