@@ -5,6 +5,8 @@ reasons are written by hand. ``.venv/bin/python -m tests.mutants dmlmc/rates.py`
 were not killed.
 """
 
+import gc
+import itertools
 import os
 import re
 import shutil
@@ -27,6 +29,9 @@ ROOT = Path(__file__).parent.parent
 REPORT = ROOT / "tests" / "MUTANTS.md"
 WANTED = 0.95
 WORKERS = os.environ.get("MUTANT_WORKERS", str(os.cpu_count()))
+SECONDS = float(
+    os.environ.get("MUTANT_SECONDS", "inf")
+)  # the fastest tests that take so long together, for a first run
 KILLED = 1  # the exit code of pytest when a test failed
 # The tests of modules without a test file of their own, and of those whose tests are in several files.
 TESTED_BY = {
@@ -37,21 +42,23 @@ TESTED_BY = {
     ],
     "training/loop.py": ["training/test_callbacks.py", "training/test_loop.py"],
     "training/program.py": ["training/test_evaluation.py", "training/test_loop.py", "training/test_program.py"],
-    "training/store.py": [
-        f"training/test_{name}.py" for name in ("callbacks", "checkpoint", "evaluation", "first_step")
-    ],
 }
 # Tests that start processes or take minutes. No mutant is tested by them.
 SLOW = ["killed", "second_run", "thousand", "every_process", "neither_grows", "two_processes", "one_process_writes"]
+SLOW += ["every_mesh", "eight_devices"]
+# Modules whose tests use all the devices there are. They get eight.
+ON_DEVICES = ["devices.py"]
 INTRODUCTION = """# Mutants
 
 Written by `make mutants`, except for the reasons in the last column. A mutant is the code with one small change, such
 as `<` for `<=`, `+` for `-`, a number plus one, `None` for an argument, or an argument left out. It is killed when a
 doctest of its module or a test in the module's own test file (for some modules the files in `TESTED_BY` of
 tests/mutants.py) fails or runs out of time; tests of other modules do not count. Text is not mutated: it is the wording
-of messages. The commit is the one that last changed the module when its mutants were run. Rows of 3ad142b are of an
-older run of the code at that commit, when gradients was part of estimators. That run did not count the mutants that ran
-out of time. Modules without a row were not run.
+of messages. The commit is the one that last changed the module when its mutants were run. Rows without a number of
+mutants that ran out of time are of an older run of the code at 3ad142b, when gradients was part of estimators. In all
+other rows but brownian, rates, training/divergence and training/record a mutant had the fastest of its tests, up to
+three seconds of them (`MUTANT_SECONDS=3`), so a slower test may kill some that survived. Modules without a row were not
+run.
 The row "all" adds up rows of different commits, so it is no score of today's code.
 
 """
@@ -71,6 +78,7 @@ class Runner(PytestRunner):
         # Collect a module that makes no array, because JAX's threads do not survive a fork.
         with change_cwd("mutants"):
             self.execute_pytest(["--collect-only", "-qqq", "dmlmc/rates.py"])
+        gc.freeze()  # pytest collects garbage twice in every process, which is most of what a short test takes
 
     def run_stats(self, *, tests):
         import pytest  # late, because pytest must first rewrite the assertions of its plugins
@@ -83,7 +91,11 @@ class Runner(PytestRunner):
 
         # Read the programs of the original code from the cache, but write none: other mutants could read half of it.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)
-        return super().run_tests(mutant_name=mutant_name, tests=sorted(tests, key=state().duration_by_test.get))
+        seconds = state().duration_by_test
+        fastest = sorted(tests, key=seconds.get)
+        within = itertools.accumulate(map(seconds.get, fastest))
+        chosen = [test for test, until in zip(fastest, within, strict=True) if until <= SECONDS]
+        return super().run_tests(mutant_name=mutant_name, tests=chosen or fastest[:1])
 
 
 def mutate_decorated_functions() -> None:
@@ -118,6 +130,8 @@ def run(path: Path) -> None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / "mutants" / "compiled")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    if str(path.relative_to("dmlmc")) in ON_DEVICES:
+        os.environ["JAX_NUM_CPU_DEVICES"] = "8"
     # No deadline, which a busy machine would miss; the same examples for every mutant; no shrinking of failures.
     phases = set(Phase) - {Phase.shrink, Phase.explain}
     settings.register_profile("mutants", deadline=None, derandomize=True, database=None, phases=phases)

@@ -116,6 +116,21 @@ def test_levels_that_were_not_measured_follow_the_rates(paper_rates):
     assert plan.costs == pytest.approx((1.0, 2.5, 5.5, 11.0, 22.0))
 
 
+def test_antithetic_pairs_cost_more_and_get_fewer_samples(paper_rates):
+    measured = {"variances": [4.0, 0.5, 0.1], "costs": [2.0, 4.0, 8.0], "fine_paths": 2}
+    plan = dmlmc.plan(paper_rates, 2, level0_samples=10**6, allocation="paper", **measured)
+    best = dmlmc.optimal_allocation([4.0, 0.5, 0.1], [1.0, 5.0, 10.0], total_cost=1.0).samples
+    np.testing.assert_allclose(plan.samples, 10**6 * best / best[0], rtol=1e-4)
+    assert plan.samples[0] == 10**6 and plan.fine_paths == 2
+    assert dmlmc.plan(paper_rates, 2, samples=[3, 2, 1], **measured).fine_paths == 2
+
+
+def test_variances_that_were_not_measured_are_those_of_assumption_2(paper_rates):
+    for costs in (None, [3.0, 7.0, 13.0]):
+        plan = dmlmc.plan(paper_rates, 2, samples=10, costs=costs)
+        assert plan.variances == pytest.approx((1.0, 2**-1.8, 2**-3.6))
+
+
 def test_a_small_batch_has_less_than_one_fine_sample_per_step(paper_rates):
     """MLMC cannot have that, and pays for it."""
     plan = dmlmc.plan(paper_rates, 6, level0_samples=8)
@@ -163,6 +178,12 @@ def test_explicit_samples_and_periods(paper_rates):
         ({"level0_samples": 2.5}, TypeError, "level0_samples must be an integer"),
         ({"samples": 10, "periods": [1, 2]}, ValueError, "^plan: periods needs 3 entries"),
         ({"samples": 10, "max_level": 2000}, ValueError, r"^plan: max_level = 2000 and d = 1 must .* got 2\^1001"),
+        (
+            {"samples": 10, "max_level": 9, "rates": dmlmc.Rates(300.0, 200.0, 0.0)},
+            ValueError,
+            r"^plan: max_level = 9 and c = 200 must .* got 2\^1800",
+        ),
+        ({"samples": 10, "fine_paths": 0}, ValueError, "^plan: fine_paths must be at least 1, got 0"),
         ({"samples": 10, "periods": [1, 0, 2]}, ValueError, r"periods\[1\] must be at least 1"),
         ({"samples": 10, "periods": 4}, TypeError, "periods must be a sequence"),
         ({"samples": 10, "max_level": -1}, ValueError, "max_level must be at least 0"),

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 import dmlmc
+from dmlmc import devices
 from dmlmc.devices import share_samples
 from tests.helpers.device_runs import ESTIMATORS, LOSS
 
@@ -80,11 +81,11 @@ def test_every_mesh_gives_the_numbers_of_one_device(eight, mesh):
     assert_same(eight[mesh], eight["none"])
 
 
-def test_seeds_that_do_not_divide_are_refused(eight):
+def test_seeds_that_do_not_divide_eight_devices_are_refused(eight):
     assert eight["3 seeds"].startswith("train: mesh must share the seeds equally, got 3 along 'seeds' for 8 seeds")
 
 
-def test_an_even_mesh_takes_as_many_devices_as_divide_the_seeds(eight):
+def test_an_even_mesh_takes_as_many_of_eight_devices_as_divide_the_seeds(eight):
     taken = {"1": 1, "6": 6, "7": 7, "12": 6}
     assert eight["even"] == {seeds: {"seeds": devices, "samples": 1} for seeds, devices in taken.items()}
 
@@ -138,6 +139,7 @@ def train(estimator, mesh):
         (lambda: ESTIMATORS["MLMC"](LOSS, mesh=one("samples", "x")), ValueError, "MLMC: the axes of mesh must be"),
         (lambda: ESTIMATORS["naive"](LOSS, mesh=4), TypeError, "naive: mesh must be a jax.sharding.Mesh"),
         (lambda: dmlmc.mesh(samples=0), ValueError, "mesh: samples must be at least 1"),
+        (lambda: dmlmc.mesh(seeds=0), ValueError, "^mesh: seeds must be at least 1"),
         (lambda: dmlmc.mesh(seeds=jax.device_count() + 1), ValueError, "mesh: samples times seeds must be at most"),
         (lambda: dmlmc.mesh(samples=jax.device_count() + 1), ValueError, "samples times seeds must be at most"),
     ],
@@ -145,3 +147,82 @@ def train(estimator, mesh):
 def test_bad_meshes_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+# What follows runs on all devices of this process: one in ``make test``, eight in tests/mutants.py.
+DEVICES = jax.devices()
+DIVISORS = [count for count in range(1, len(DEVICES) + 1) if len(DEVICES) % count == 0]
+
+
+@pytest.mark.parametrize("seeds", DIVISORS)
+def test_a_mesh_takes_all_devices_and_groups_are_neighbours(seeds):
+    made = dmlmc.mesh(seeds=seeds)
+    assert made.axis_names == ("seeds", "samples")
+    np.testing.assert_array_equal(made.devices, np.array(DEVICES).reshape(seeds, -1))
+    few = dmlmc.mesh(samples=1, seeds=seeds)
+    np.testing.assert_array_equal(few.devices, np.array(DEVICES[:seeds]).reshape(seeds, 1))
+    assert dict(dmlmc.mesh(samples=seeds).shape) == {"seeds": 1, "samples": seeds}
+
+
+@pytest.mark.parametrize("seeds", [1, 6, 7, 12, len(DEVICES) + 1])
+def test_an_even_mesh_has_the_largest_divisor_of_the_seeds(seeds):
+    taken = max(count for count in range(1, len(DEVICES) + 1) if seeds % count == 0)
+    assert devices.even_mesh(seeds).devices.tolist() == [[device] for device in DEVICES[:taken]]
+
+
+def test_a_run_that_is_not_shared_is_on_the_first_device():
+    alone = devices.one_device()
+    assert alone.axis_names == ("seeds",) and alone.devices.tolist() == DEVICES[:1]
+
+
+def test_a_checked_mesh_keeps_devices_and_names_but_no_types_of_axes():
+    made = jax.make_mesh((len(DEVICES),), ("samples",), axis_types=(jax.sharding.AxisType.Explicit,))
+    found = devices.check_mesh("train", made)
+    assert found == Mesh(made.devices, ("samples",)) and found.devices.tolist() == made.devices.tolist()
+    assert found.axis_types == (jax.sharding.AxisType.Auto,)
+
+
+def test_samples_are_shared_within_a_mesh_and_nowhere_else():
+    made, seen = dmlmc.mesh(), []
+
+    def function(params, number):
+        seen.append(devices.devices_sharing())
+        assert params["label"] == 3
+        return jnp.sum(jax.lax.all_gather(params["a"] + number, "samples"), axis=0)
+
+    shared = devices.share_call(made, function, (PartitionSpec(), PartitionSpec("samples")), PartitionSpec())
+    assert devices.devices_sharing() is None
+    every = jnp.arange(1.0 * len(DEVICES))  # one number for each device
+    total = float(jnp.sum(every))
+    found = shared({"a": jnp.arange(2.0), "label": 3}, every)
+    np.testing.assert_array_equal(found, [total, total + len(DEVICES)])
+    within = jax.shard_map(
+        lambda a: shared({"a": a, "label": 3}, 1.0), mesh=made, in_specs=PartitionSpec("samples"),
+        out_specs=PartitionSpec("samples"), check_vma=False,
+    )  # fmt: skip
+    np.testing.assert_array_equal(within(every), np.full(len(DEVICES), total + len(DEVICES)))
+    assert seen == [len(DEVICES)] * 2
+
+
+def test_arrays_and_keys_are_placed_and_gathered_unchanged():
+    by_seed = NamedSharding(dmlmc.mesh(samples=1, seeds=len(DEVICES)), PartitionSpec("seeds"))
+    keys = jax.random.split(jax.random.key(0, impl="rbg"), 2 * len(DEVICES))
+    tree = {"numbers": np.arange(2.0 * len(DEVICES), dtype=np.float32), "keys": keys}
+    placed = devices.place(tree, by_seed)
+    assert placed["numbers"].sharding == by_seed and jax.random.key_data(placed["keys"]).sharding.spec[0] == "seeds"
+    assert placed["keys"].dtype == keys.dtype
+    np.testing.assert_array_equal(jax.random.key_data(placed["keys"]), jax.random.key_data(keys))
+    np.testing.assert_array_equal(placed["numbers"], tree["numbers"])
+    assert devices.gather(placed)["numbers"] is placed["numbers"]  # this process has all of it
+
+
+def test_every_device_has_the_value_of_its_process():
+    for made in (dmlmc.mesh(), devices.one_device(), dmlmc.mesh(samples=1, seeds=len(DEVICES))):
+        values = devices.gather_values(made, 2.5)
+        assert values.dtype == float and values.tolist() == [2.5] * made.size
+        assert devices.leads(made)
+
+
+def test_a_mesh_of_other_processes_is_refused(own_errors):
+    with pytest.raises(TypeError, match=r"train: mesh must be a jax.sharding.Mesh, .* got AbstractMesh"):
+        devices.check_mesh("train", AbstractMesh((2,), ("seeds",)))

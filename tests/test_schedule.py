@@ -1,3 +1,4 @@
+import dataclasses
 import math
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dmlmc
-from dmlmc.schedule import cumulative, level_cost, pair_costs
+from dmlmc.schedule import cumulative, level_cost, pair_costs, round_up
 from tests.helpers.problems import rates_strategy
 
 
@@ -247,3 +248,23 @@ def test_without_delay_the_long_run_variance_is_the_variance(paper_plan):
     assert paper_plan.long_run_variance(measured) == pytest.approx(3 * paper_plan.long_run_variance())
     with pytest.raises(ValueError, match=r"^Plan\.long_run_variance: variances needs 7 numbers"):
         paper_plan.long_run_variance([1.0])
+
+
+def test_every_level_has_a_sample_and_rounding_errors_are_no_sample():
+    assert [round_up(value) for value in (1e-9, 0.3, 1.0, 1.0 + 1e-15, 1.1, 2.0)] == [1, 1, 1, 1, 2, 2]
+
+
+def test_work_counts_every_fine_path_of_a_pair(paper_rates):
+    samples, periods = (5, 3, 2), (1, 2, 4)
+    plan = dmlmc.Plan(paper_rates, samples, periods, "paper", fine_paths=2)
+    pairs = [1.0, 2 * 2 + 1, 2 * 4 + 2]
+    assert plan.work(0) == sum(n * pair for n, pair in zip(samples, pairs, strict=True))
+    assert plan.mean_work() == sum(n * pair / p for n, pair, p in zip(samples, pairs, periods, strict=True))
+
+
+def test_bad_variances_and_fine_paths_are_named(paper_plan):
+    for call in ("variance", "long_run_variance"):
+        with pytest.raises(ValueError, match=rf"^Plan.{call}: variances needs 7"):
+            getattr(paper_plan, call)(variances=[1.0])
+    with pytest.raises(ValueError, match=r"^Plan: fine_paths must be at least 1"):
+        dataclasses.replace(paper_plan, fine_paths=0)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import dmlmc
 from dmlmc.training import checkpoint
+from dmlmc.training.program import PRINTED
 from tests.helpers import killed
 from tests.helpers.runs import PLAN, QUADRATIC, assert_same_run, run
 
@@ -56,11 +57,32 @@ def test_a_second_run_in_the_same_directory_is_refused_at_once_and_harms_nothing
     assert_same_run(killed.train(tmp_path), uninterrupted)
 
 
+def test_a_directory_has_one_run_at_a_time_and_torn_files_go(tmp_path):
+    directory = tmp_path / "made" / "here"
+    used = f"checkpoint: another run is at work in {directory}. Wait for it"
+    with checkpoint.alone(directory), pytest.raises(dmlmc.CheckpointError, match=used), checkpoint.alone(directory):
+        pass
+    for name in (f".1.{checkpoint.FILE_NAME}", checkpoint.FILE_NAME, "notes.txt"):
+        (directory / name).touch()
+    with pytest.raises(KeyboardInterrupt), checkpoint.alone(directory):
+        assert sorted(os.listdir(directory)) == [checkpoint.FILE_NAME, "notes.txt"]
+        raise KeyboardInterrupt
+    open_files = len(os.listdir("/proc/self/fd"))
+    with checkpoint.alone(directory), checkpoint.alone(None):  # the lock went with the run before
+        pass
+    assert len(os.listdir("/proc/self/fd")) == open_files
+
+
 def test_runs_work_without_locks(tmp_path, monkeypatch):
     def no_locks(*arguments):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(checkpoint.fcntl, "flock", no_locks)
+    torn = tmp_path / f".1.{checkpoint.FILE_NAME}"
+    torn.touch()
+    with checkpoint.alone(tmp_path):
+        assert torn.exists()  # another run may be writing it
+    torn.unlink()
     run(steps=6, directory=tmp_path)
     monkeypatch.setattr(checkpoint, "fcntl", None)
     assert_same_run(run(directory=tmp_path), run())
@@ -205,6 +227,33 @@ def test_keys_and_small_floats_survive(tmp_path):
     loaded, _ = checkpoint.load(tmp_path, IDENTITY, state)
     assert loaded["half"].dtype == jnp.bfloat16 and jnp.array_equal(loaded["half"], state["half"])
     assert loaded["key"].dtype == state["key"].dtype and jnp.all(loaded["key"] == state["key"])
+
+
+def test_keys_keep_their_kind_and_numpy_arrays_stay_so(tmp_path):
+    state = {"key": jax.random.key(3, impl="rbg"), "plain": np.arange(3)}
+    checkpoint.save(tmp_path, IDENTITY, state, {})
+    loaded, record = checkpoint.load(tmp_path, IDENTITY, state)
+    assert jax.random.key_impl(loaded["key"]) == jax.random.key_impl(state["key"]) and record == {}
+    assert isinstance(loaded["plain"], np.ndarray) and np.array_equal(loaded["plain"], np.arange(3))
+    assert checkpoint.load(tmp_path / "elsewhere", IDENTITY, state) is None
+
+
+def test_a_checkpoint_of_another_jax_is_known_by_its_numbers_alone(tmp_path):
+    numbers = {"start": [np.ones(2)], "parameters": [np.full(2, 0.9)], "loss": [np.ones(2)], "metrics": [np.ones(2)]}
+    there = {**IDENTITY, checkpoint.JAX: "1", **dict.fromkeys(PRINTED, "printed")}
+    here = {**there, checkpoint.JAX: "2", **dict.fromkeys(PRINTED, "printed differently")}
+    checkpoint.save(tmp_path, there, STATE, RECORD, numbers)
+    assert_as_saved(checkpoint.load(tmp_path, here, STATE, lambda: numbers))
+    other = {**numbers, "loss": [np.zeros(2)], "metrics": [np.zeros(2)]}
+    for identity, found, message in (
+        (here, other, "jax 2 computes it differently: it was written with jax 1, .* step loss and metrics differ by"),
+        ({**here, "method": "another"}, numbers, r"its method differs \('a test' there, 'another' here\)"),
+        ({**there, PRINTED[0]: "different"}, numbers, f"its {PRINTED[0]} differs"),  # the same jax prints the same
+    ):
+        with pytest.raises(dmlmc.CheckpointError, match=message):
+            checkpoint.load(tmp_path, identity, STATE, lambda found=found: found)
+    with pytest.raises(dmlmc.CheckpointError, match="its jax version differs"):
+        checkpoint.load(tmp_path, here, STATE)  # there is nothing to know it by
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_and_nothing_else(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 
 import dmlmc
 from dmlmc.training import checkpoint
-from dmlmc.training.first_step import differing
+from dmlmc.training.first_step import as_dtype, differing
 from dmlmc.training.program import PRINTED
 from tests.helpers.runs import PLAN, QUADRATIC, RATES, assert_same_run, run
 
@@ -109,3 +109,39 @@ def test_numbers_that_are_not_finite_must_be_so_in_both():
     assert differing(one, one) == []
     assert differing({**one, "parameters": [np.full(2, 0.9)]}, one) == ["parameters"]
     assert differing({**one, "loss": [np.ones(1)]}, one) == ["loss"]
+
+
+@pytest.mark.parametrize("size", [0.0, 1000.0])
+def test_parameters_that_do_not_move_may_round_at_their_own_size(size):
+    one = {"start": [np.full(2, size)], "parameters": [np.full(2, size)], "loss": [np.ones(2)], "metrics": []}
+    assert differing(one, one) == []
+    assert differing({**one, "parameters": [np.full(2, size * (1 + 4e-16))]}, one) == []
+    assert differing({**one, "parameters": [np.full(2, size + 1e-6)]}, one) == ["parameters"]
+
+
+def test_four_rounding_errors_are_none_and_five_are():
+    one = {"start": [np.ones(1)], "parameters": [np.ones(1)], "loss": [], "metrics": []}
+    for errors, found in ((4, []), (5, ["parameters"])):
+        assert differing({**one, "parameters": [1 + errors * np.finfo(float).eps * np.ones(1)]}, one) == found
+
+
+def test_parameters_without_a_start_are_an_error():
+    one = {"start": [np.ones(2)], "parameters": [np.ones(2)] * 2, "loss": [], "metrics": []}
+    with pytest.raises(ValueError, match="zip"):
+        differing(one, one)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0])
+def test_losses_and_metrics_are_compared_by_the_digits_of_the_parameters(size):
+    one = {"start": [np.ones(2)], "parameters": [np.ones(2)], "loss": [np.full(2, size)], "metrics": [np.full(2, size)]}
+    for name in ("loss", "metrics"):
+        assert differing({**one, name: [np.full(2, size * (1 + 1e-8))]}, one) == []
+        assert differing({**one, name: [np.full(2, size * (1 + 1e-6))]}, one) == [name]
+
+
+def test_small_floats_are_read_from_their_bytes_and_others_as_they_are():
+    half = np.arange(3).astype(jnp.bfloat16)
+    read = as_dtype(half.view("V2"), half.dtype)
+    assert read.dtype == half.dtype and np.array_equal(read, half)
+    whole = np.arange(3, dtype=np.float32)
+    assert as_dtype(whole, np.dtype(np.float64)) is whole

@@ -18,7 +18,7 @@ def of_own(params, state, step, key):
     return {"w": params["w"] * state, "b": step + jax.random.uniform(key) + 0 * params["b"], "label": None}, state + 1
 
 
-OWN = dmlmc.GradientEstimator(lambda params: jnp.array(float(params["label"])), of_own)
+OWN = dmlmc.GradientEstimator(lambda params: params["label"] * params["w"][0], of_own)
 MOMENTUM = optax.sgd(0.5, momentum=0.5)
 
 
