@@ -18,7 +18,7 @@ from typing import Any
 from dmlmc._internal.checks import integer
 from dmlmc._internal.files import write
 from dmlmc.reproduce import jobs, notebooks, readme, summary
-from dmlmc.reproduce.profiles import PROFILES
+from dmlmc.reproduce.profiles import AT_ONCE, PROFILES
 
 
 def pairs(arguments: Sequence[str]) -> dict[str, Any]:
@@ -53,8 +53,7 @@ def command_line() -> argparse.ArgumentParser:
         "--at-once",
         type=int,
         metavar="N",
-        default=2,  # compilation leaves cores idle
-        help="notebooks to run in parallel (default: 2; at the paper's size those that measure times run alone)",
+        help=f"notebooks to run in parallel (default: {AT_ONCE['quick']} if quick, else 1)",
     )
     parser.add_argument("--no-cache", action="store_true", help="compile everything, also what an earlier run compiled")
     parser.add_argument("--in-place", action="store_true", help="write cleaned quick outputs into the notebooks")
@@ -87,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         overrides = pairs(others)
         selected = jobs.jobs(options.profile, options.only, overrides)
-        integer("reproduce: --at-once", options.at_once, minimum=1)
+        at_once = AT_ONCE[options.profile] if options.at_once is None else options.at_once
+        integer("reproduce: --at-once", at_once, minimum=1)
     except ValueError as error:
         parser.error(str(error).removeprefix("reproduce: "))
     if options.in_place and (options.profile != "quick" or overrides):
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.no_cache:
         keep_compiled(jobs.NOTEBOOKS.parent / ".cache" / "jax")
     try:
-        failures = jobs.run(selected, force=options.force, in_place=options.in_place, at_once=options.at_once)
+        failures = jobs.run(selected, force=options.force, in_place=options.in_place, at_once=at_once)
         data = jobs.NOTEBOOKS / overrides.get("output", PROFILES[options.profile]) / "data"
         claims = summary.judge(data, failed=failures)
         write(data / "summary.json", summary.to_json(claims))

@@ -9,7 +9,7 @@ from typing import Any
 
 from dmlmc._internal.files import write
 from dmlmc.reproduce import copies, notebooks
-from dmlmc.reproduce.profiles import PAPER, PROFILES, TIMED
+from dmlmc.reproduce.profiles import PAPER, PROFILES
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -23,7 +23,6 @@ class Job:
         self.parameters = dict(PAPER.get(self.name, {})) if profile == "paper" else {}
         own = {name: value for name, value in overrides.items() if name in defaults}
         self.parameters |= own
-        self.alone = profile == "paper" and self.name in TIMED
         elsewhere = Path(own.get("output", PROFILES[profile])) != Path(PROFILES[profile])
         self.executed = notebook.parent / "executed" / ("elsewhere" if elsewhere else profile) / notebook.name
         self.size = "with other parameters" if own else copies.SIZES[profile]
@@ -73,10 +72,7 @@ class Job:
 
 
 def jobs(profile: str, only: Sequence[str] = (), overrides: dict[str, Any] | None = None) -> list[Job]:
-    """The notebooks to run: all of them, or those whose names start with one of ``only``.
-
-    Those that measure times come first: they run alone.
-    """
+    """The notebooks to run: all of them, or those whose names start with one of ``only``."""
     if profile not in PROFILES:
         raise ValueError(f"reproduce: profile must be 'quick' or 'paper', got {profile!r}.")
     found = notebooks.numbered(NOTEBOOKS)
@@ -92,11 +88,11 @@ def jobs(profile: str, only: Sequence[str] = (), overrides: dict[str, Any] | Non
         raise ValueError(
             f"reproduce: no selected notebook has the parameter {', '.join(unknown)}; they have\n{listing}"
         )
-    return sorted((Job(path, profile, overrides or {}) for path in chosen), key=lambda job: not job.alone)
+    return [Job(path, profile, overrides or {}) for path in chosen]
 
 
 def run(selected: Sequence[Job], *, force: bool = False, in_place: bool = False, at_once: int = 1) -> dict[str, str]:
-    """Run the jobs that are not up to date, ``at_once`` in parallel or alone, and return the failures by notebook.
+    """Run the jobs that are not up to date, ``at_once`` in parallel, and return the failures by notebook.
 
     The other notebooks still run after a failure. ``in_place`` writes the cleaned outputs into the notebooks.
     """
@@ -114,8 +110,6 @@ def run(selected: Sequence[Job], *, force: bool = False, in_place: bool = False,
             row = min(set(range(at_once)) - set(running))
             job.start(f"{count}/{len(selected)} {job.name}", row)
             running[row] = job
-            if job.alone:
-                failures |= _finish_one(running, in_place)
         while running:
             failures |= _finish_one(running, in_place)
     finally:

@@ -3,7 +3,8 @@
 from typing import Any
 
 PROFILES = {"quick": "../figures/quick", "paper": "../figures"}  # profile: directory of its figures
-TIMED = ("01_assumptions", "03_deep_hedging", "05_streaming", "06_wall_clock")  # alone, if at the paper's size
+# The quick profile mostly compiles, which leaves cores idle. The paper profile uses all cores and measures times.
+AT_ONCE = {"quick": 2, "paper": 1}
 
 # The default parameters of a notebook are its quick profile. These are the sizes of the paper's experiment. What the
 # paper does not say (512 samples at level 0, 800 and 4000 steps) is as in its author's code, kstoneriv3/delayed-mlmc.

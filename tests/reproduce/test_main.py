@@ -238,25 +238,6 @@ def test_two_notebooks_at_once_run_in_parallel(project, capfd):
     assert capfd.readouterr().out.count("up to date") == 3
 
 
-ALONE = """import pathlib, time
-pathlib.Path("began").touch()
-time.sleep(2)
-print("alone" if not pathlib.Path("other").exists() else "not alone")"""
-
-
-@pytest.mark.parametrize("profile, expected", [("paper", "alone\n"), ("quick", "not alone\n")])
-def test_at_the_papers_size_a_notebook_that_measures_times_runs_alone(project, monkeypatch, profile, expected):
-    waits = """import pathlib, time
-while not pathlib.Path("began").exists():
-    time.sleep(0.05)
-pathlib.Path("other").touch()"""
-    notebook(project, "08_other", waits)
-    notebook(project, "09_timed", ALONE)
-    monkeypatch.setattr(jobs, "TIMED", ("09_timed",))
-    assert main(["--profile", profile, "--only", "08", "--only", "09"]) == 0
-    assert printed(project / "executed" / profile / "09_timed.ipynb") == expected
-
-
 KILLED = """import pathlib, signal, sys
 from dmlmc.reproduce import jobs
 from dmlmc.reproduce.__main__ import main
