@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Key
 
 from dmlmc import brownian
 from dmlmc._internal.checks import integer
+from dmlmc._internal.jaxpr_rewriting import economical
 from dmlmc.experiments.black_scholes import Market, black_scholes_delta, black_scholes_price, expected_payoff
 from dmlmc.losses import MultilevelLoss, mean_loss
 from dmlmc.sde import SDELoss
@@ -187,9 +188,9 @@ class FastHedgingLoss(MultilevelLoss):
 def _gain(
     network: Hedge, t: Float[Array, ""], s: Float[Array, ""], change: Float[Array, ""], factor: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """The profit of one step, from the network and its derivative in s."""
-    ratio, slope = jax.jvp(lambda s: network(jnp.stack([t, s])), (s,), (jnp.ones_like(s),))
-    return ratio * change + slope * factor
+    """The profit of one step, from the network and its derivative in s along the factor."""
+    ratio, correction = jax.jvp(economical(lambda s: network(jnp.stack([t, s])), s), (s,), (factor,))
+    return ratio * change + correction
 
 
 def _shortfall(
