@@ -2,7 +2,8 @@
 
 ``make mutants`` runs mutmut on the modules in ``tool.mutmut`` of pyproject.toml and writes tests/MUTANTS.md, where the
 reasons are written by hand. ``.venv/bin/python -m tests.mutants dmlmc/rates.py`` tests those of one module again that
-were not killed.
+were not killed. With a second argument, an expression for ``pytest -k``, they are tested by those tests alone, which is
+fast after a test was added.
 """
 
 import gc
@@ -125,8 +126,8 @@ def test_only(path: Path) -> None:
     mutmut.collect_source_file_mutation_data = collect_from_module
 
 
-def run(path: Path) -> None:
-    """Test the mutants of one module that are not known to be killed."""
+def run(path: Path, *expression: str) -> None:
+    """Test the mutants of one module that are not known to be killed, with all its tests or with those chosen."""
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / "mutants" / "compiled")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
@@ -143,8 +144,8 @@ def run(path: Path) -> None:
     test_only(path)
     config().pytest_add_cli_args_test_selection = own_tests(path)
     # mutmut copies the docstring to every mutant of a function: its examples are to run once.
-    chosen = " and ".join(["(not __mutmut or __mutmut_orig)", *(f"not {name}" for name in SLOW)])
-    config().pytest_add_cli_args += ["-k", chosen]
+    wanted = ["(not __mutmut or __mutmut_orig)", *(f"not {name}" for name in SLOW), *(f"({one})" for one in expression)]
+    config().pytest_add_cli_args += ["-k", " and ".join(wanted)]
     (ROOT / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)  # which tests call what, for another module
     # The run that finds out which tests call what has shown that they pass: not twice, and no forced failure.
     isolation.ForkServerRunner.run_clean_tests = lambda runner, tests: 0
@@ -202,7 +203,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--report"]:
         return not report(None)
     if arguments:
-        run(Path(arguments[0]))
+        run(Path(arguments[0]), *arguments[1:])
         return not report(Path(arguments[0]))
     shutil.rmtree("mutants", ignore_errors=True)
     for path in sorted(mutmut.walk_mutatable_files()):
