@@ -12,7 +12,7 @@ from jax.sharding import Mesh, PartitionSpec
 import dmlmc
 from dmlmc.devices import one_device
 from dmlmc.training.evaluation import Start
-from dmlmc.training.program import Program, fingerprint
+from dmlmc.training.program import PRINTED, Program, _by_seed, digest, fingerprint, same_in_every_process
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,6 +40,90 @@ def test_a_constant_changes_the_fingerprint():
     programs = [jax.jit(lambda x, rate=rate: rate * x).trace(1.0) for rate in (0.1, 0.2)]
     assert fingerprint(programs[0], ()) != fingerprint(programs[1], ())
     assert fingerprint(programs[0], jnp.ones(2)) != fingerprint(programs[0], jnp.zeros(2))
+
+
+def test_a_digest_tells_values_shapes_dtypes_keys_and_text_apart():
+    one = np.arange(4)
+    others = [one + 1, one.reshape(2, 2), one.astype(np.uint64), [one, one[:0]], jax.random.key(0), jax.random.key(1)]
+    found = {digest(arrays) for arrays in (one, *others)} | {digest(one, "text"), digest(one, "other text")}
+    assert len(found) == 9
+    assert digest(one) == digest({"named": one}) == digest(one, "")
+    assert digest(jax.random.key(1)) == digest(jax.random.key_data(jax.random.key(1)))
+
+
+def test_of_a_printed_program_only_addresses_and_the_order_of_sets_are_changed():
+    assert same_in_every_process("<f at 0x00fa> 0xg a0x1") == "<f at > 0xg a"
+    printed = "frozenset({'b', 'a', 'c'}) {'b', 'a'} frozenset({'d'})"
+    assert same_in_every_process(printed) == "frozenset('a', 'b', 'c') {'b', 'a'} frozenset('d')"
+
+
+def test_the_state_of_seeds_is_shared_along_the_axes_that_a_mesh_has():
+    specs = {"one": PartitionSpec("samples"), "two": PartitionSpec(None, "samples")}
+    both, samples = (jax.sharding.AbstractMesh((1,) * len(axes), axes) for axes in (("seeds", "samples"), ("samples",)))
+    assert _by_seed(specs, both) == {
+        "one": PartitionSpec("seeds", "samples"),
+        "two": PartitionSpec("seeds", None, "samples"),
+    }
+    assert _by_seed(specs, samples) == {
+        "one": PartitionSpec(None, "samples"),
+        "two": PartitionSpec(None, None, "samples"),
+    }
+
+
+LOSS = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1.0, rates=dmlmc.Rates(1.8, 1.0, 1.0))
+
+
+def with_metrics(params):
+    return LOSS.mean(params, 0), {"b": params[0], "a": params[1]}
+
+
+def two_seeds(evaluate=with_metrics, start=None, rate=0.1, seed=0):
+    start = start or Start(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
+    keys = jax.random.split(jax.random.key(seed), 2)
+    return Program(dmlmc.naive(LOSS, 0, 1), optax.sgd(rate), start, keys, evaluate=evaluate, mesh=one_device())
+
+
+def test_a_program_is_known_by_its_first_step():
+    made = two_seeds()
+    found = made.first_step()
+    start = np.array([[1.0, 2.0], [3.0, 4.0]])
+    estimate = dmlmc.naive(LOSS, 0, 1).estimate
+    after = [x - 0.1 * estimate(x, (), 0, key)[0] for x, key in zip(jnp.array(start), made.keys, strict=True)]
+    np.testing.assert_array_equal(found["start"][0], start)
+    np.testing.assert_allclose(found["parameters"][0], after, rtol=1e-6)
+    np.testing.assert_allclose(found["loss"][0], [LOSS.mean(x, 0) for x in after], rtol=1e-5)
+    assert [len(arrays) for arrays in found.values()] == [1, 1, 1, 2] and made.metrics == ["a", "b"]
+    np.testing.assert_allclose(found["metrics"], np.transpose(after)[::-1], rtol=1e-6)
+    np.testing.assert_array_equal(made.params(made.initial), start)  # its memory was not reused
+    late = two_seeds(start=Start(jnp.array(start), step=7)).first_step()
+    expected = [x - 0.1 * estimate(x, (), 7, key)[0] for x, key in zip(jnp.array(start), made.keys, strict=True)]
+    np.testing.assert_allclose(late["parameters"][0], expected, rtol=1e-6)
+
+
+def test_what_decides_the_numbers_of_a_program_is_in_its_fingerprints():
+    start = Start(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
+    known, program, validation = two_seeds().fingerprints(), *PRINTED
+    assert list(known) == ["mesh", "metrics", program, validation, "key or start"]
+    assert known["mesh"] == "{'seeds': 1}" and known["metrics"] == "a, b"
+    assert two_seeds().fingerprints() == known
+    for options, differs in (
+        ({"rate": 0.2}, {program}),
+        ({"seed": 1}, {"key or start"}),
+        ({"start": start._replace(step=1)}, {"key or start"}),
+        ({"start": start._replace(params=jnp.ones((2, 2)))}, {"key or start"}),
+        ({"evaluate": lambda params: (LOSS.mean(params, 1), with_metrics(params)[1])}, {validation}),
+        ({"evaluate": None}, {"metrics", validation}),
+    ):
+        other = two_seeds(**options).fingerprints()
+        assert {name for name in known if other[name] != known[name]} == differs
+    assert other[validation] == "none" and other["metrics"] == ""
+
+
+def test_without_an_evaluation_the_loss_of_every_seed_is_nan():
+    made = two_seeds(evaluate=None)
+    losses, metrics = made.evaluate(made.initial)
+    assert np.isnan(losses).tolist() == [True, True] and metrics == {} and made.metrics == []
+    assert made.values(3).tolist() == [3.0] and made.values(3).dtype == float
 
 
 def program(samples, factor):
