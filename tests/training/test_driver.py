@@ -1,5 +1,7 @@
 """The options of a run, its stops, its mesh and its costs. What a run does with them is in test_loop.py."""
 
+import math
+import time
 from pathlib import Path
 
 import jax
@@ -13,6 +15,8 @@ import dmlmc
 from dmlmc.devices import one_device
 from dmlmc.training.driver import Driver, checked_settings, mesh_for
 from dmlmc.training.evaluation import Start
+from dmlmc.training.program import Program
+from dmlmc.training.store import Store
 from tests.helpers.runs import KEYS, PLAN, QUADRATIC
 
 
@@ -141,3 +145,79 @@ def test_a_sweep_is_silent_and_a_run_that_records_warns_in_the_leading_process_o
     loud = driver(Start(None), on_divergence="raise")
     loud.program.leads = False
     assert loud.policy == "raise"
+
+
+def halved(steps=23, key=KEYS, **options):
+    """A run that halves its parameters at every step: it compiles in no time."""
+    estimator = dmlmc.GradientEstimator(lambda params: (), lambda params, state, step, key: (params, state), "halving")
+    given = {"params": jnp.ones(2), "progress": False, **options}
+    return dmlmc.train(estimator, optax.sgd(0.5), steps=steps, key=key, **given)
+
+
+@pytest.mark.parametrize(
+    ("tick", "options", "stops"),
+    [
+        (math.inf, {"evaluate_every": 100}, [1, 3, 7, 15, 23]),
+        (math.inf, {"evaluate_every": 5}, [1, 3, 5, 9, 10, 15, 20, 23]),  # a chunk that is cut short says nothing
+        (math.inf, {"evaluate_every": 100, "chunk_steps": 9}, [9, 18, 23]),
+        (0.0, {"evaluate_every": 100}, list(range(1, 24))),
+    ],
+)
+def test_chunks_double_while_they_are_fast_unless_they_are_given(monkeypatch, tick, options, stops):
+    seen, advance = [], Program.advance
+
+    def watched(self, run, first, last):
+        seen.append((first, last))
+        return advance(self, run, first, last)
+
+    monkeypatch.setattr("dmlmc.training.driver._TICK", tick)
+    monkeypatch.setattr(Program, "advance", watched)
+    halved(**options)
+    assert seen == list(zip([0, *stops], stops, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("stop", "steps", "saved"),
+    [(None, 23, [7, 14, 21, 23]), (None, 21, [7, 14, 21]), (10, 23, [7, 10]), (0, 23, [0])],
+)
+def test_checkpoints_are_saved_when_they_are_due_and_where_a_run_ends(monkeypatch, tmp_path, stop, steps, saved):
+    seen, save = [], Store.save
+
+    def watched(self, run, record):
+        seen.append((record.step, record.steps[-1]))
+        save(self, run, record)
+
+    monkeypatch.setattr(Store, "save", watched)
+    options = {"callback": None if stop is None else lambda info: info.step == stop}
+    halved(steps, directory=tmp_path, checkpoint_every=7, evaluate_every=5, **options)
+    assert [step for step, _ in seen] == saved and seen[-1] == (saved[-1], saved[-1])
+
+
+def test_the_bar_counts_from_the_start_and_shows_the_mean_loss(capsys):
+    infos = []
+    halved(10, callback=infos.append, evaluate_every=10)
+    assert capsys.readouterr().err == ""
+    halved(40, params=infos[-1], evaluate_every=10, progress=True, validation=lambda params: 3 * params[0] * 2.0**40)
+    shown = capsys.readouterr().err
+    assert "halving:  25%" in shown and "10/40" in shown and "40/40" in shown and "41/40" not in shown
+    assert "loss=3]" in shown and "step" in shown.partition("40/40")[2]
+    halved(40, progress=True)
+    assert "loss" not in capsys.readouterr().err
+
+
+def test_seconds_are_those_of_the_steps():
+    began = time.perf_counter()
+    _, record = halved(key=KEYS[0], evaluate_every=1, callback=lambda info: time.sleep(0.01))
+    whole = time.perf_counter() - began
+    assert record.seconds[0] == 0 and np.all(np.diff(record.seconds) > 0)
+    assert record.seconds.iloc[-1] < whole - 23 * 0.01
+
+
+@pytest.mark.parametrize("callback", [None, lambda info: None, lambda info: False])
+def test_a_run_ends_with_its_last_seed_whether_it_is_watched_or_not(callback):
+    options = {"evaluate_every": 5, "on_divergence": "record", "validation": lambda params: jnp.log(params[0] - 0.01)}
+    with pytest.warns(RuntimeWarning, match=r"halving, seed \d: the loss is nan at step 10"):
+        _, record = halved(callback=callback, **options)
+    assert record.step.max() == 10
+    with pytest.raises(TypeError, match="train: what callback returns must be True or False, got 0"):
+        halved(callback=lambda info: 0)
