@@ -41,7 +41,7 @@ TESTED_BY = {
     "training/driver.py": [
         f"training/test_{name}.py" for name in ("callbacks", "driver", "evaluation", "loop", "sweep")
     ],
-    "training/loop.py": ["training/test_callbacks.py", "training/test_loop.py"],
+    "training/loop.py": ["training/test_callbacks.py", "training/test_driver.py", "training/test_loop.py"],
     "training/program.py": ["training/test_evaluation.py", "training/test_loop.py", "training/test_program.py"],
 }
 # Tests that start processes or take minutes. No mutant is tested by them.

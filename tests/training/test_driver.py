@@ -17,7 +17,7 @@ from dmlmc.training.driver import Driver, checked_settings, mesh_for
 from dmlmc.training.evaluation import Start
 from dmlmc.training.program import Program
 from dmlmc.training.store import Store
-from tests.helpers.runs import KEYS, PLAN, QUADRATIC
+from tests.helpers.runs import KEYS, PLAN, QUADRATIC, halved
 
 
 def settings(first=0, steps=100, **options):
@@ -145,13 +145,6 @@ def test_a_sweep_is_silent_and_a_run_that_records_warns_in_the_leading_process_o
     loud = driver(Start(None), on_divergence="raise")
     loud.program.leads = False
     assert loud.policy == "raise"
-
-
-def halved(steps=23, key=KEYS, **options):
-    """A run that halves its parameters at every step: it compiles in no time."""
-    estimator = dmlmc.GradientEstimator(lambda params: (), lambda params, state, step, key: (params, state), "halving")
-    given = {"params": jnp.ones(2), "progress": False, **options}
-    return dmlmc.train(estimator, optax.sgd(0.5), steps=steps, key=key, **given)
 
 
 @pytest.mark.parametrize(

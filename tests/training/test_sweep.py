@@ -15,7 +15,7 @@ from dmlmc.training.program import Program
 from dmlmc.training.record import COLUMNS
 from dmlmc.training.store import Store
 from dmlmc.training.sweep import _runs, _spread, _start, one_of
-from tests.helpers.runs import assert_same_run
+from tests.helpers.runs import HALVING, assert_same_run
 
 RATES = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
 LOSS = dmlmc.QuadraticLoss(2, 1.0, 0.1, RATES)
@@ -141,9 +141,8 @@ def test_runs_are_spread_over_one_axis_of_devices():
 
 def halved(steps=8, **options):
     """A sweep of two rates that compiles in no time."""
-    estimator = dmlmc.GradientEstimator(lambda params: (), lambda params, state, step, key: (params, state), "halving")
     given = {"validation": jnp.sum, "evaluate_every": 4, "progress": False, **options}
-    return dmlmc.sweep(estimator, {"SGD": (optax.sgd, [0.5, 0.25])}, jnp.ones(2), steps, KEYS, **given)
+    return dmlmc.sweep(HALVING, {"SGD": (optax.sgd, [0.5, 0.25])}, jnp.ones(2), steps, KEYS, **given)
 
 
 def test_the_record_of_a_sweep_says_which_run_a_row_is_of():
