@@ -366,6 +366,23 @@ def test_bad_arguments_are_named(own_errors, call, error, message):
         call()
 
 
+class Antithetic(Spy):
+    """A loss whose coupled pairs have two fine paths."""
+
+    @property
+    def fine_paths(self):
+        return 2
+
+
+@pytest.mark.parametrize("make", [dmlmc.mlmc, dmlmc.delayed_mlmc])
+def test_an_estimator_has_the_mesh_it_was_given_and_the_work_of_its_pairs(make):
+    mesh, plan = dmlmc.mesh(samples=1), small_plan((1, 1, 1), (5, 3, 2))
+    estimator = make(Antithetic(), plan, mesh=mesh)
+    assert estimator.mesh is mesh and make(Spy(), plan).mesh is None
+    assert make(Spy(), plan).work(0) == 5 + 3 * (2 + 1) + 2 * (4 + 2)
+    assert estimator.work(0) == 5 + 3 * (2 * 2 + 1) + 2 * (2 * 4 + 2)
+
+
 @pytest.mark.parametrize("method", MAKERS)
 def test_a_mesh_is_kept_and_changes_no_number(method):
     device = np.array(jax.devices()[:1])
