@@ -55,11 +55,10 @@ Written by `make mutants`, except for the reasons in the last column. A mutant i
 as `<` for `<=`, `+` for `-`, a number plus one, `None` for an argument, or an argument left out. It is killed when a
 doctest of its module or a test in the module's own test file (for some modules the files in `TESTED_BY` of
 tests/mutants.py) fails or runs out of time; tests of other modules do not count. Text is not mutated: it is the wording
-of messages. The commit is the one that last changed the module when its mutants were run. Rows without a number of
-mutants that ran out of time are of an older run of the code at 3ad142b, when gradients was part of estimators. In all
-other rows but brownian, rates, training/divergence and training/record a mutant had the fastest of its tests, up to
-three seconds of them (`MUTANT_SECONDS=3`), so a slower test may kill some that survived. Modules without a row were not
-run.
+of messages. The commit is the one that last changed the module when its mutants were run. In all rows but brownian,
+rates, training/divergence and training/record a mutant had the fastest of its tests, up to three seconds of them
+(`MUTANT_SECONDS=3`), and most survivors then had the slower tests that could detect them. So a slower test may kill
+some that survived. Modules without a row were not run.
 The row "all" adds up rows of different commits, so it is no score of today's code.
 
 """
@@ -168,7 +167,7 @@ def report(path: Path | None) -> bool:
     The other modules keep their rows and survivors, and all survivors their reasons.
     """
     text = REPORT.read_text() if REPORT.exists() else ""
-    numbers = re.findall(r"^\| (\S+) \| (\d+) \| \d+ \| (\d+|\?) \| (\d+) \| \S+ \| (\w+) \|$", text, re.M)
+    numbers = re.findall(r"^\| (\S+) \| (\d+) \| \d+ \| (\d+) \| (\d+) \| \S+ \| (\w+) \|$", text, re.M)
     rows = {module: (int(mutants), int(left), late, commit) for module, mutants, late, left, commit in numbers}
     known = re.findall(r"^\| (\S+) \| (`.+`) \| (.*) \|$", text, re.M)
     reasons = {(where, what): reason for where, what, reason in known}
