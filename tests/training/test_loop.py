@@ -13,7 +13,7 @@ import dmlmc
 from dmlmc.training import checkpoint
 from dmlmc.training.program import Program
 from tests.helpers.problems import neural_loss, neural_params
-from tests.helpers.runs import KEYS, PLAN, QUADRATIC, RATES, assert_same_run, halved, run
+from tests.helpers.runs import HALVING, KEYS, PLAN, QUADRATIC, RATES, assert_same_run, halved, run
 
 
 def test_a_run_is_a_plain_loop_over_estimate_and_update(x64):
@@ -122,6 +122,13 @@ def test_the_progress_bar_shows_method_and_loss(capsys):
     run(progress=True)
     shown = capsys.readouterr().err
     assert "delayed MLMC" in shown and "23/23" in shown and "loss=" in shown
+
+
+def test_a_bar_is_shown_unless_it_is_declined(capsys):
+    dmlmc.train(HALVING, optax.sgd(0.5), jnp.ones(2), 3, KEYS[0])
+    assert "3/3" in capsys.readouterr().err
+    halved(3)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_run_is_compiled_once_whatever_its_length(tmp_path):

@@ -181,7 +181,7 @@ def test_the_options_of_a_sweep_are_those_of_train(monkeypatch, tmp_path, capsys
     halved(directory=tmp_path, checkpoint_every=5)
     assert saved == [5, 8] and (tmp_path / checkpoint.FILE_NAME).exists()
     assert [info.step for info in seen] == [0, 4, 8] and seen[0].params.shape == (4, 2)
-    halved(progress=True)
+    dmlmc.sweep(HALVING, {"SGD": (optax.sgd, [0.5])}, jnp.ones(2), 8, KEYS, validation=jnp.sum)  # a bar by default
     assert "8/8" in capsys.readouterr().err
 
 
