@@ -8,8 +8,10 @@ fast after a test was added.
 
 import gc
 import itertools
+import math
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -95,6 +97,9 @@ class Runner(PytestRunner):
         fastest = sorted(tests, key=seconds.get)
         within = itertools.accumulate(map(seconds.get, fastest))
         chosen = [test for test, until in zip(fastest, within, strict=True) if until <= SECONDS]
+        # mutmut allows for the seconds of all tests, minutes in which a mutant that does not end computes on.
+        limit = math.ceil(30 + 10 * sum(map(seconds.get, chosen)))
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
         return super().run_tests(mutant_name=mutant_name, tests=chosen or fastest[:1])
 
 

@@ -231,7 +231,11 @@ def broken(estimate=lambda params: (params, ()), **fields):
     ("options", "error", "message"),
     [
         ({"steps": -1}, ValueError, "steps must be between 0 and 2147483647, got -1"),
-        ({"steps": 2**31}, ValueError, "steps must be between 0 and 2147483647, got 2147483648"),
+        (
+            {"steps": 2**31, "callback": lambda info: True},
+            ValueError,
+            "steps must be between 0 and 2147483647, got 2147483648",
+        ),
         ({"steps": 2.0}, TypeError, "steps must be an integer"),
         ({"evaluate_every": 0}, ValueError, "evaluate_every must be at least 1"),
         ({"checkpoint_every": 0}, ValueError, "checkpoint_every must be at least 1"),

@@ -190,7 +190,7 @@ def test_the_options_of_a_sweep_are_those_of_train(monkeypatch, tmp_path, capsys
     [
         ({"estimator": abs}, TypeError, "sweep: estimator must be a dmlmc.GradientEstimator"),
         ({"steps": 0}, ValueError, "sweep: steps must be between 1 and 2147483647, got 0"),
-        ({"steps": 2**31}, ValueError, "sweep: steps must be between 1 and 2147483647"),
+        ({"steps": 2**31, "callback": lambda info: True}, ValueError, "sweep: steps must be between 1 and 2147483647"),
         ({"key": 0}, TypeError, "sweep: key must be a key"),
         ({"params": 1.0}, TypeError, "sweep: params must hold at least one array"),
         ({"params": STARTS[:1]}, ValueError, "sweep: with params_per_seed=True .* length 2"),
