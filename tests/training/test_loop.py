@@ -219,6 +219,9 @@ def test_a_run_is_on_the_mesh_it_is_given():
     assert seen[0].params.sharding.mesh == mesh
     halved(1, callback=seen.append)
     assert seen[-1].params.sharding.mesh != mesh
+    options = {"callback": seen.append, "progress": False}
+    dmlmc.train(HALVING._replace(mesh=mesh), optax.sgd(0.5), jnp.ones(2), 1, KEYS, **options)
+    assert seen[-1].params.sharding.mesh == mesh
 
 
 def broken(estimate=lambda params: (params, ()), **fields):
