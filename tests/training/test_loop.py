@@ -203,6 +203,13 @@ def test_a_run_goes_on_from_an_evaluation_with_its_costs_and_records_what_it_is_
     assert (tmp_path / checkpoint.FILE_NAME).exists()
 
 
+def test_an_optimiser_that_fits_these_parameters_alone_goes_on_with_them():
+    seen, optimiser = [], optax.multi_transform({"half": optax.sgd(0.5)}, {"x": "half"})
+    dmlmc.train(HALVING, optimiser, {"x": jnp.ones(2)}, 1, KEYS[0], callback=seen.append, progress=False)
+    trained, _ = dmlmc.train(HALVING, optimiser, seen[-1], 2, KEYS[0], progress=False)
+    assert trained["x"].tolist() == [0.25, 0.25]
+
+
 def test_one_key_raises_and_several_record_unless_they_are_told_otherwise():
     options = {"evaluate_every": 5, "validation": lambda params: jnp.log(params[0] - 0.01)}
     for told in ({"key": KEYS[0]}, {"on_divergence": "raise"}):
