@@ -13,6 +13,7 @@ import dmlmc
 from dmlmc.devices import one_device
 from dmlmc.training.evaluation import Start
 from dmlmc.training.program import PRINTED, Program, _by_seed, digest, fingerprint, same_in_every_process
+from tests.helpers.runs import HALVING
 
 ROOT = Path(__file__).parents[2]
 
@@ -124,6 +125,29 @@ def test_without_an_evaluation_the_loss_of_every_seed_is_nan():
     losses, metrics = made.evaluate(made.initial)
     assert np.isnan(losses).tolist() == [True, True] and metrics == {} and made.metrics == []
     assert made.values(3).tolist() == [3.0] and made.values(3).dtype == float
+
+
+def test_a_program_is_compiled_once_and_what_is_not_trained_is_kept():
+    start = Start({"x": jnp.array([[1.0, 2.0], [3.0, 4.0]]), "n": 3, "name": "kept"})
+    keys = jax.random.split(jax.random.key(0), 2)
+    made = Program(HALVING, optax.sgd(0.5), start, keys, evaluate=None, mesh=one_device())
+    made.compile()
+    compiled = made._advance
+    made.compile()
+    assert made._advance is compiled and np.isnan(made.evaluate(made.initial)[0]).all()
+    found = made.params(made.advance(made.initial, 0, 1))
+    assert found["x"].tolist() == [[0.5, 1.0], [1.5, 2.0]] and (found["n"], found["name"]) == (3, "kept")
+
+
+def test_a_validation_with_other_constants_is_another_one():
+    start, keys = Start(jnp.array([[1.0, 2.0]])), jax.random.split(jax.random.key(0), 1)
+    for weights in (np.array([1.0, 1.0], np.float32), np.array([0.0, 2.0], np.float32)):
+        given = jnp.array(weights)
+        evaluate = lambda params, given=given: (jnp.dot(params, given), {})  # noqa: E731
+        made = Program(HALVING, optax.sgd(0.5), start, keys, evaluate=evaluate, mesh=one_device())
+        made.compile()
+        losses, _ = made.evaluate(made.initial)
+        assert losses.tolist() == [weights @ [1.0, 2.0]] and losses.dtype == np.float64
 
 
 def program(samples, factor):
