@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from jax.sharding import Mesh, PartitionSpec
 
 import dmlmc
@@ -137,6 +138,53 @@ def test_a_program_is_compiled_once_and_what_is_not_trained_is_kept():
     assert made._advance is compiled and np.isnan(made.evaluate(made.initial)[0]).all()
     found = made.params(made.advance(made.initial, 0, 1))
     assert found["x"].tolist() == [[0.5, 1.0], [1.5, 2.0]] and (found["n"], found["name"]) == (3, "kept")
+
+
+def test_a_program_goes_on_with_copies_of_the_states_of_its_start():
+    counting = dmlmc.GradientEstimator(
+        lambda params: jnp.zeros(2), lambda params, state, step, key: (params, state + 1)
+    )
+    optimiser, params, keys = optax.sgd(0.5, momentum=0.5), jnp.ones((2, 3)), jax.random.split(jax.random.key(0), 2)
+    momentum = jax.tree.map(lambda leaf: leaf + 4, jax.vmap(optimiser.init)(params))
+    start = Start(params, momentum, jnp.full((2, 2), 5.0))
+    made, fresh = (
+        Program(counting, optimiser, given, keys, evaluate=None, mesh=one_device()) for given in (start, Start(params))
+    )
+    for given, state, trace in ((fresh.initial, 0.0, 0.0), (made.initial, 5.0, 4.0)):
+        assert np.all(given.estimator_state == state) and np.all(given.optimiser_state[0].trace == trace)
+    made.compile()
+    run = made.advance(made.initial, 0, 1)
+    assert np.all(run.estimator_state == 6) and np.all(run.optimiser_state[0].trace == 3)
+    assert made.initial.params.is_deleted() and made.initial.estimator_state.is_deleted()  # their memory was reused
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(start[:3]))
+
+
+def specs(traced):
+    """How devices share the arguments and the results of a traced program."""
+    (equation,) = [one for one in traced.jaxpr.eqns if one.primitive.name == "shard_map"]
+    assert equation.params["check_vma"] is False
+    return tuple(equation.params["in_specs"]), tuple(equation.params["out_specs"])
+
+
+@pytest.mark.parametrize(
+    ("axes", "seeds", "state"), [(("seeds", "samples"), ["seeds"], ["seeds"]), (("samples",), [], [None])]
+)
+def test_devices_share_the_seeds_and_the_states_of_a_program(axes, seeds, state):
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape([1] * len(axes)), axes)
+    estimator = dmlmc.GradientEstimator(
+        lambda params: params["n"] * jnp.ones(1),
+        lambda params, state, step, key: ({"x": params["n"] * params["x"], "n": None}, state),
+        state_spec=PartitionSpec("samples"),
+    )
+    start, keys = Start({"x": jnp.ones((2, 3)), "n": 3}), jax.random.split(jax.random.key(0), 2)
+    made = Program(
+        estimator, optax.sgd(0.5), start, keys, evaluate=lambda params: (params["n"] * params["x"][0], {}), mesh=mesh
+    )
+    seeds, state, whole = PartitionSpec(*seeds), PartitionSpec(*state, "samples"), PartitionSpec()
+    assert made.keys.sharding == jax.sharding.NamedSharding(mesh, seeds)
+    assert specs(made._advance) == ((seeds, state, seeds, seeds, whole, whole), (seeds, state, seeds))
+    assert specs(made._evaluate) == ((seeds,), (seeds,))
+    assert made.initial.estimator_state.tolist() == [[3.0], [3.0]]
 
 
 def test_a_validation_with_other_constants_is_another_one():
