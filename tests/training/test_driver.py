@@ -17,7 +17,7 @@ from dmlmc.training.driver import Driver, checked_settings, mesh_for
 from dmlmc.training.evaluation import Start
 from dmlmc.training.program import Program
 from dmlmc.training.store import Store
-from tests.helpers.runs import KEYS, PLAN, QUADRATIC, halved
+from tests.helpers.runs import KEYS, PLAN, QUADRATIC, assert_same_run, halved
 
 
 def settings(first=0, steps=100, **options):
@@ -214,3 +214,35 @@ def test_a_run_ends_with_its_last_seed_whether_it_is_watched_or_not(callback):
     assert record.step.max() == 10
     with pytest.raises(TypeError, match="train: what callback returns must be True or False, got 0"):
         halved(callback=lambda info: 0)
+
+
+def test_a_run_has_its_directory_to_itself_and_goes_on_from_there(tmp_path):
+    def try_another(info):
+        with pytest.raises(dmlmc.CheckpointError, match="another run is at work"):
+            halved(10, directory=tmp_path)
+
+    seen, options = [], {"directory": tmp_path, "evaluate_every": 5}
+    halved(10, callback=try_another, **options)
+    resumed = halved(20, callback=seen.append, **options)
+    assert [info.step for info in seen] == [10, 15, 20]
+    assert_same_run(resumed, halved(20, evaluate_every=5))
+    with pytest.raises(ValueError, match=r"^train: steps must be at least 20, where the run .* got 10"):
+        halved(10, **options)
+    with pytest.raises(dmlmc.CheckpointError, match="its evaluate_every differs"):
+        halved(20, directory=tmp_path, evaluate_every=4)
+
+
+@pytest.mark.parametrize(("key", "axis"), [(KEYS, (4,)), (KEYS[0], ())])
+def test_a_callback_sees_where_the_run_is_with_an_axis_over_seeds_if_there_are_several(key, axis):
+    counting = dmlmc.GradientEstimator(
+        lambda params: jnp.zeros(3), lambda params, state, step, key: (params, state + 1), "counting", lambda step: 2.0
+    )
+    seen, optimiser = [], optax.sgd(0.5, momentum=0.5)
+    options = {"validation": jnp.sum, "metrics": lambda params: {"first": params[0]}, "progress": False}
+    _, record = dmlmc.train(counting, optimiser, jnp.ones(2), 2, key, callback=seen.append, **options)
+    assert [info.step for info in seen] == [0, 1, 2] and [info.work for info in seen] == [0.0, 2.0, 4.0]
+    for info in seen:
+        assert info.params.shape == (*axis, 2) and np.shape(info.loss) == np.shape(info.metrics["first"]) == axis
+        assert info.estimator_state.shape == (*axis, 3) and np.all(info.estimator_state == info.step)
+        assert info.optimiser_state[0].trace.shape == (*axis, 2) and info.seconds == record.seconds[info.step]
+        np.testing.assert_array_equal(np.ravel(info.loss)[0], record.loss[info.step])
