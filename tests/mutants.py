@@ -98,7 +98,7 @@ class Runner(PytestRunner):
         within = itertools.accumulate(map(seconds.get, fastest))
         chosen = [test for test, until in zip(fastest, within, strict=True) if until <= SECONDS]
         # mutmut allows for the seconds of all tests, minutes in which a mutant that does not end computes on.
-        limit = math.ceil(30 + 10 * sum(map(seconds.get, chosen)))
+        limit = math.ceil(10 + 5 * sum(map(seconds.get, chosen)))
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
         return super().run_tests(mutant_name=mutant_name, tests=chosen or fastest[:1])
 

@@ -181,9 +181,10 @@ def test_checkpoints_are_saved_when_they_are_due_and_where_a_run_ends(monkeypatc
         save(self, run, record)
 
     monkeypatch.setattr(Store, "save", watched)
-    options = {"callback": None if stop is None else lambda info: info.step == stop}
-    halved(steps, directory=tmp_path, checkpoint_every=7, evaluate_every=5, **options)
+    options = {"directory": tmp_path, "checkpoint_every": 7, "evaluate_every": 5}
+    halved(steps, callback=None if stop is None else lambda info: info.step == stop, **options)
     assert [step for step, _ in seen] == saved and seen[-1] == (saved[-1], saved[-1])
+    assert_same_run(halved(steps, **options), halved(steps, evaluate_every=5))
 
 
 def test_the_bar_counts_from_the_start_and_shows_the_mean_loss(capsys):
@@ -230,6 +231,15 @@ def test_a_run_has_its_directory_to_itself_and_goes_on_from_there(tmp_path):
         halved(10, **options)
     with pytest.raises(dmlmc.CheckpointError, match="its evaluate_every differs"):
         halved(20, directory=tmp_path, evaluate_every=4)
+
+
+def test_a_run_that_has_diverged_is_read_back_unless_it_is_to_raise(tmp_path):
+    options = {"directory": tmp_path, "evaluate_every": 5, "validation": lambda params: jnp.log(params[0] - 0.01)}
+    with pytest.warns(RuntimeWarning, match="the loss is nan at step 10"):
+        first = halved(**options)
+    assert_same_run(halved(**options), first)  # warnings are errors here: it was told before
+    with pytest.raises(dmlmc.DivergenceError, match=r"^halving, seed 0: it diverged at step 10"):
+        halved(on_divergence="raise", **options)
 
 
 @pytest.mark.parametrize(("key", "axis"), [(KEYS, (4,)), (KEYS[0], ())])
