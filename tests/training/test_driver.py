@@ -17,7 +17,7 @@ from dmlmc.training.driver import Driver, checked_settings, mesh_for
 from dmlmc.training.evaluation import Start
 from dmlmc.training.program import Program
 from dmlmc.training.store import Store
-from tests.helpers.runs import KEYS, PLAN, QUADRATIC, assert_same_run, halved
+from tests.helpers.runs import HALVING, KEYS, PLAN, QUADRATIC, assert_same_run, halved
 
 
 def settings(first=0, steps=100, **options):
@@ -104,7 +104,9 @@ def test_the_mesh_is_the_one_given_that_of_the_estimator_or_the_default():
         mesh_for("train", given, both, 3, one_device)
 
 
-def test_seeds_that_do_not_divide_are_refused(own_errors):
+def test_what_is_no_mesh_and_seeds_that_do_not_divide_are_refused(own_errors):
+    with pytest.raises(TypeError, match=r"^train: mesh must be a jax\.sharding\.Mesh"):
+        mesh_for("train", [0], None, 3, one_device)
     two = AbstractMesh((2, 3), ("seeds", "samples"))
     assert mesh_for("train", None, two, 4, one_device) is two
     with pytest.raises(ValueError, match="train: mesh must share the seeds equally, got 2 along 'seeds' for 3 seeds"):
@@ -231,6 +233,20 @@ def test_a_run_has_its_directory_to_itself_and_goes_on_from_there(tmp_path):
         halved(10, **options)
     with pytest.raises(dmlmc.CheckpointError, match="its evaluate_every differs"):
         halved(20, directory=tmp_path, evaluate_every=4)
+
+
+def test_a_gradient_that_is_not_finite_is_told_with_method_seed_and_step():
+    def estimate(params, state, step, key):
+        return jnp.where(step == 4, jnp.inf, params), state
+
+    def train(key):
+        return dmlmc.train(HALVING._replace(estimate=estimate), optax.sgd(0.5), jnp.ones(2), 9, key, progress=False)
+
+    with pytest.raises(dmlmc.DivergenceError, match=r"^halving, seed 0: the gradient is not finite at step 4"):
+        train(KEYS[0])
+    with pytest.warns(RuntimeWarning, match=r"^halving, seed \d: the gradient is not finite at step 4"):
+        _, record = train(KEYS)
+    assert set(record.diverged_at) == {4.0} and record.step.max() == 5
 
 
 def test_a_run_that_has_diverged_is_read_back_unless_it_is_to_raise(tmp_path):
