@@ -80,6 +80,11 @@ def test_bad_options_are_named(options, message):
         settings(**options)
 
 
+def test_a_validation_that_returns_no_scalar_is_named():
+    with pytest.raises(ValueError, match=r"^train: validation must return an array of shape \(\), a scalar, got shape"):
+        halved(validation=lambda params: params)
+
+
 @pytest.mark.parametrize("chunk", [1, 4, 100])
 @pytest.mark.parametrize("first", [0, 3])
 def test_a_run_stops_at_evaluations_checkpoints_and_the_end_and_after_a_chunk(tmp_path, chunk, first):
