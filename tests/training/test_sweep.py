@@ -1,5 +1,6 @@
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -134,6 +135,22 @@ def test_a_state_chooses_its_optimiser_and_all_are_updated():
         assert float(one) == float(two)  # the one that is not chosen goes on as well
 
 
+def test_a_sweep_is_on_the_mesh_it_is_given_or_that_of_its_estimator():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("seeds", "samples"))
+    for estimator, options in ((HALVING, {"mesh": mesh}), (HALVING._replace(mesh=mesh), {})):
+        seen, sgd = [], {"SGD": (optax.sgd, [0.5])}
+        options |= {"validation": jnp.sum, "progress": False, "callback": seen.append}
+        dmlmc.sweep(estimator, sgd, jnp.ones(2), 1, KEYS, **options)
+        assert seen[-1].params.sharding.mesh == mesh
+
+
+def test_an_optimiser_that_fits_these_parameters_alone_is_swept():
+    grouped = {"SGD": (lambda rate: optax.multi_transform({"one": optax.sgd(rate)}, {"x": "one"}), [0.5])}
+    options = {"validation": lambda params: params["x"][0], "progress": False}
+    trained, _ = dmlmc.sweep(HALVING, grouped, {"x": jnp.ones(2)}, 2, KEYS[0], **options)
+    assert trained["x"].tolist() == [[0.25, 0.25]]
+
+
 def test_runs_are_spread_over_one_axis_of_devices():
     found = _spread(4)
     assert found.axis_names == ("seeds",) and 4 % found.shape["seeds"] == 0
@@ -156,8 +173,9 @@ def test_the_record_of_a_sweep_says_which_run_a_row_is_of():
 
 
 def test_a_loss_that_is_not_finite_is_infinite_in_the_record(recwarn):
-    _, record = halved(validation=lambda params: jnp.where(params[0] < 0.2, jnp.nan, params[0]))
-    assert np.isinf(record.loss).tolist() == [False, True, True] * 2 + [False, False, True] * 2
+    _, record = halved(12, validation=lambda params: jnp.where(params[0] < 0.2, jnp.nan, params[0]))
+    assert record.step.tolist() == [0, 4, 8, 12] * 4  # it goes on when no run is left
+    assert np.isinf(record.loss).tolist() == [False, True, True, True] * 2 + [False, False, True, True] * 2
     assert not recwarn.list and not record.loss.isna().any()
 
 
