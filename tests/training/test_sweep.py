@@ -104,6 +104,13 @@ def test_the_runs_are_all_seeds_of_a_rate_then_those_of_the_next():
     pd.testing.assert_frame_equal(found, expected)
 
 
+def test_an_optimiser_is_tried_with_a_rate_of_its_own():
+    tried = []
+    _runs({"SGD": (lambda rate: tried.append(rate) or optax.sgd(rate), [0.2, 0.1])}, 1, STARTS)
+    _runs({"SGD": (lambda rate: tried.append(rate) or optax.sgd(rate), [0.3])}, 1, STARTS)
+    assert tried == [0.1, 0.3]
+
+
 def test_every_run_starts_with_the_parameters_of_its_seed_and_its_own_optimiser():
     optimisers = {"momentum": (partial(optax.sgd, momentum=0.9), [0.1]), "SGD": (optax.sgd, [0.3, 0.5])}
     starts = {"x": STARTS, "n": 3}
@@ -119,7 +126,7 @@ def test_every_run_starts_with_the_parameters_of_its_seed_and_its_own_optimiser(
 
 def test_a_state_chooses_its_optimiser_and_all_are_updated():
     makers = [
-        partial(optax.sgd, momentum=0.5),
+        lambda rate: optax.sgd(1.0 * rate, momentum=0.5),
         lambda rate: optax.chain(optax.add_decayed_weights(1.0), optax.sgd(rate)),
     ]
     optimiser, params, grads = one_of(makers), jnp.array([1.0, 2.0]), jnp.array([4.0, 8.0])
