@@ -211,7 +211,15 @@ def test_a_shape_changed_in_place_is_noticed(tmp_path):
     content = (tmp_path / checkpoint.FILE_NAME).read_bytes()
     assert content.count(b"(9000, 2)") == 1
     (tmp_path / checkpoint.FILE_NAME).write_bytes(content.replace(b"(9000, 2)", b"(1000, 2)"))
-    with pytest.raises(dmlmc.CheckpointError, match="cannot be read"):
+    with pytest.raises(dmlmc.CheckpointError, match=r"cannot be read \(record_loss.npy is damaged\)"):
+        checkpoint.load(tmp_path, IDENTITY, STATE)
+
+
+def test_an_entry_that_is_missing_is_noticed(saved, tmp_path):
+    with np.load(saved / checkpoint.FILE_NAME) as stored:
+        entries = {name: stored[name] for name in stored.files if name != "record_loss"}
+    np.savez(tmp_path / checkpoint.FILE_NAME, **entries)
+    with pytest.raises(dmlmc.CheckpointError, match=r"cannot be read \(an entry is missing\)"):
         checkpoint.load(tmp_path, IDENTITY, STATE)
 
 
@@ -260,6 +268,7 @@ def test_a_checkpoint_of_another_jax_is_known_by_its_numbers_alone(tmp_path):
     here = {**there, checkpoint.JAX: "2", **dict.fromkeys(PRINTED, "printed differently")}
     checkpoint.save(tmp_path, there, STATE, RECORD, numbers)
     assert_as_saved(checkpoint.load(tmp_path, here, STATE, lambda: numbers))
+    assert_as_saved(checkpoint.load(tmp_path, there, STATE, pytest.fail))  # the same jax computes nothing
     other = {**numbers, "loss": [np.zeros(2)], "metrics": [np.zeros(2)]}
     for identity, found, message in (
         (here, other, "jax 2 computes it differently: it was written with jax 1, .* step loss and metrics differ by"),
@@ -270,6 +279,9 @@ def test_a_checkpoint_of_another_jax_is_known_by_its_numbers_alone(tmp_path):
             checkpoint.load(tmp_path, identity, STATE, lambda found=found: found)
     with pytest.raises(dmlmc.CheckpointError, match="its jax version differs"):
         checkpoint.load(tmp_path, here, STATE)  # there is nothing to know it by
+    checkpoint.save(tmp_path, there, STATE, RECORD)  # without numbers
+    with pytest.raises(dmlmc.CheckpointError, match=r"after the first step .* differ by more than rounding"):
+        checkpoint.load(tmp_path, here, STATE, lambda: numbers)
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_and_nothing_else(tmp_path, monkeypatch):
