@@ -125,7 +125,7 @@ def test_without_an_evaluation_the_loss_of_every_seed_is_nan():
     made = two_seeds(evaluate=None)
     losses, metrics = made.evaluate(made.initial)
     assert np.isnan(losses).tolist() == [True, True] and metrics == {} and made.metrics == []
-    assert made.values(3).tolist() == [3.0] and made.values(3).dtype == float
+    assert made.values(0.1).tolist() == [0.1] and made.values(3).dtype == float
 
 
 def test_a_program_is_compiled_once_and_what_is_not_trained_is_kept():
