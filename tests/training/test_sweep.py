@@ -179,6 +179,11 @@ def test_the_record_of_a_sweep_says_which_run_a_row_is_of():
     np.testing.assert_allclose(record["first"][record.step == 4], [0.5**4, 0.5**4, 0.75**4, 0.75**4], rtol=1e-5)
 
 
+def test_a_sweep_is_evaluated_about_fifty_times():
+    _, record = halved(100, evaluate_every=None)
+    assert record[record.run == 3].step.tolist() == list(range(0, 101, 2))
+
+
 def test_a_loss_that_is_not_finite_is_infinite_in_the_record(recwarn):
     _, record = halved(12, validation=lambda params: jnp.where(params[0] < 0.2, jnp.nan, params[0]))
     assert record.step.tolist() == [0, 4, 8, 12] * 4  # it goes on when no run is left
