@@ -58,9 +58,9 @@ as `<` for `<=`, `+` for `-`, a number plus one, `None` for an argument, or an a
 doctest of its module or a test in the module's own test file (for some modules the files in `TESTED_BY` of
 tests/mutants.py) fails or runs out of time; tests of other modules do not count. Text is not mutated: it is the wording
 of messages. The commit is the one that last changed the module when its mutants were run. In all rows but brownian,
-rates, training/divergence and training/record a mutant had the fastest of its tests, up to three seconds of them
-(`MUTANT_SECONDS=3`), and most survivors then had the slower tests that could detect them. So a slower test may kill
-some that survived. Modules without a row were not run.
+rates, training/divergence and training/record a mutant had the fastest of its tests, three to ten seconds of them
+(`MUTANT_SECONDS`), and survivors for which a test was added then had that test. So a slower test may kill some that
+survived. Modules without a row were not run: milstein, paths and sde.
 The row "all" adds up rows of different commits, so it is no score of today's code.
 
 """
