@@ -74,7 +74,7 @@ bench: setup  ## measure compile time, seconds and bytes per step, into figures/
 mutants: setup  ## mutation testing, into tests/MUTANTS.md (installs mutmut into .venv; a second or more for each mutant)
 	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(RUN) -c requirements.lock $(MUTMUT); \
 	else $(RUN) -m pip install --quiet --disable-pip-version-check -c requirements.lock $(MUTMUT); fi
-	$(RUN) -m tests.mutants
+	$(FAST_COMPILE) $(RUN) -m tests.mutants
 
 lock:  ## resolve the newest versions into requirements.lock and environment.yml (UPGRADE= adds only what is missing)
 	@$(GET_UV)

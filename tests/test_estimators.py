@@ -7,7 +7,7 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 import dmlmc
-from dmlmc.estimators import check_estimator
+from dmlmc.estimators import check_estimator, on_mesh
 from tests.helpers.problems import neural_loss, neural_params
 from tests.helpers.spy import MAKERS, Spy, assert_close, small_plan
 
@@ -364,6 +364,70 @@ def test_costs_are_those_of_the_plan(paper_rates, paper_plan):
 def test_bad_arguments_are_named(own_errors, call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+class Antithetic(Spy):
+    """A loss whose coupled pairs have two fine paths."""
+
+    @property
+    def fine_paths(self):
+        return 2
+
+
+@pytest.mark.parametrize("make", [dmlmc.mlmc, dmlmc.delayed_mlmc])
+def test_an_estimator_has_the_mesh_it_was_given_and_the_work_of_its_pairs(make):
+    mesh, plan = dmlmc.mesh(samples=1), small_plan((1, 1, 1), (5, 3, 2))
+    estimator = make(Antithetic(), plan, mesh=mesh)
+    assert estimator.mesh is mesh and make(Spy(), plan).mesh is None
+    assert make(Spy(), plan).work(0) == 5 + 3 * (2 + 1) + 2 * (4 + 2)
+    assert estimator.work(0) == 5 + 3 * (2 * 2 + 1) + 2 * (2 * 4 + 2)
+
+
+def test_a_level_that_was_never_computed_is_computed_at_once_and_then_held():
+    estimator, params, key = dmlmc.delayed_mlmc(Spy(), small_plan((1, 4), (1, 1))), jnp.zeros(3), jax.random.key(0)
+    grads, state = estimator.estimate(params, estimator.init(params), 1, key)
+    assert float(grads[1]) == float(state.gradients[1][1]) != 0 and bool(state.computed[1])
+    later, after = estimator.estimate(params, state, 2, key)
+    assert float(later[1]) == float(grads[1]) and float(later[0]) != float(grads[0])
+    assert float(after.gradients[1][1]) == float(grads[1])
+    assert float(estimator.estimate(params, after, 4, key)[0][1]) != float(grads[1])
+    always = dmlmc.delayed_mlmc(Spy(), small_plan((1, 1), (1, 1)))
+    assert always.estimate(params, always.init(params), 1, key)[1] == ()
+
+
+def shares(function, *arguments):
+    """How devices share the arguments and the results of a function."""
+    (outer,) = jax.make_jaxpr(function)(*arguments).eqns
+    inner = [equation for sub in jaxprs_in_params(outer.params) for equation in sub.eqns]
+    shared = [equation.params for equation in inner if equation.primitive.name == "shard_map"]
+    return [(tuple(params["in_specs"]), tuple(params["out_specs"])) for params in shared]
+
+
+def test_on_a_mesh_with_samples_both_functions_are_called_by_every_device():
+    device, spec = np.array(jax.devices()[:1]), jax.sharding.PartitionSpec("samples")
+    seeds, samples = (jax.sharding.Mesh(device, (axis,)) for axis in ("seeds", "samples"))
+    estimator = dmlmc.GradientEstimator(
+        lambda params: jax.lax.psum(params, "samples") + jnp.arange(2.0),
+        lambda params, state, step, key: (jax.lax.psum(params + step + jax.random.uniform(key), "samples"), 2 * state),
+        "mine",
+        state_spec=spec,
+    )
+    assert on_mesh(None, estimator) is estimator
+    assert on_mesh(seeds, estimator) == estimator._replace(mesh=seeds)
+    shared, key = on_mesh(samples, estimator), jax.random.key(0)
+    assert shared.mesh is samples and shared.method == "mine" and shared.state_spec is spec
+    state = shared.init(jnp.ones(2))
+    assert state.tolist() == [1.0, 2.0]
+    grads, after = shared.estimate(jnp.ones(2), state, 3, key)
+    np.testing.assert_allclose(grads, np.full(2, 4 + float(jax.random.uniform(key))), rtol=1e-6)
+    assert after.tolist() == [2.0, 4.0]
+    whole = jax.sharding.PartitionSpec()
+    assert shares(shared.init, jnp.ones(2)) == [((whole,), (spec,))]
+    assert shares(shared.estimate, jnp.ones(2), state, 3, key) == [((whole, spec, whole, whole), (whole, spec))]
+    with pytest.raises(TypeError, match=r"^mine: mesh must be a jax\.sharding\.Mesh"):
+        on_mesh(1, estimator)
+    with pytest.raises(TypeError, match=r"^estimate: step must be an"):
+        shared.estimate(jnp.ones(2), state, "3", key)
 
 
 @pytest.mark.parametrize("method", MAKERS)

@@ -53,6 +53,23 @@ def test_every_device_that_shares_the_samples_gets_the_whole_gradient(method, de
         np.testing.assert_allclose(share(jnp.zeros(devices)), np.tile(expected, (devices, 1)), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("devices", "share"), [(1, 7), (2, 4), (3, 3)])
+def test_a_device_computes_its_share_of_the_samples_only(devices, share):
+    sizes = []
+
+    class Watched(Spy):
+        def batch(self, keys, level):
+            sizes.append(len(keys))
+            return super().batch(keys, level)
+
+    estimate = dmlmc.naive(Watched(), 0, 7).estimate
+    jax.eval_shape(
+        jax.vmap(lambda _: estimate(jnp.ones(3), (), 0, jax.random.key(0))[0], axis_name="samples", axis_size=devices),
+        jnp.zeros(devices),
+    )
+    assert set(sizes) == {share}
+
+
 class Unsummed(Spy):
     """A loss that gives one number per component instead of one per sample."""
 

@@ -61,6 +61,23 @@ def test_level_0_is_not_coupled():
     assert loss.difference(jnp.array(0.7), noise, 0) == loss.loss(jnp.array(0.7), noise)
 
 
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_batch_is_its_samples_one_by_one(level):
+    loss, params, keys = InnerMean(), jnp.array(0.7), jax.random.split(jax.random.key(level), 3)
+    noises, each = loss.batch(keys, level), [loss.sample(key, level) for key in keys]
+    np.testing.assert_array_equal(noises, each)
+    np.testing.assert_allclose(loss.losses(params, noises), [loss.loss(params, one) for one in each], rtol=1e-6)
+    differences = [loss.difference(params, one, level) for one in each]
+    np.testing.assert_allclose(loss.differences(params, noises, level), differences, rtol=1e-5, atol=1e-6)
+    if level:
+        pairs = [loss.pair(params, one) for one in each]
+        np.testing.assert_allclose(loss.pairs(params, noises), np.transpose(pairs), rtol=1e-6)
+
+
+def test_a_pair_is_one_fine_path_unless_a_loss_says_otherwise():
+    assert InnerMean().fine_paths == 1
+
+
 @pytest.mark.parametrize(("b", "d"), [(1.8, 1.0), (2.0, 0.5)])
 def test_quadratic_meets_assumptions_2_and_3_with_equality(x64, b, d):
     loss, samples = quadratic(b, d), 40_000
@@ -141,11 +158,15 @@ def test_bad_arguments_of_quadratic_are_named(paper_rates, arguments, error, mes
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"samples": 0}, "samples"), ({"chunk": 0}, "chunk"), ({"level": -1}, "level")],
+    [
+        ({"samples": 0}, "samples must be at least 1"),
+        ({"chunk": 0}, "chunk must be at least 1"),
+        ({"level": -1}, "level must be at least 0"),
+    ],
 )
 def test_bad_arguments_of_mean_loss_are_named(arguments, message):
     settings = {"level": 1, "samples": 4, "key": jax.random.key(0), **arguments}
-    with pytest.raises(ValueError, match=f"mean_loss: {message} must be at least"):
+    with pytest.raises(ValueError, match=f"mean_loss: {message}, got"):
         dmlmc.mean_loss(quadratic(), jnp.ones(3), **settings)
 
 

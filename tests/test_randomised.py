@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -101,6 +102,19 @@ def test_without_delay_it_is_mlmc():
         assert bool(eqx.tree_equal(one, other))
 
 
+def test_it_has_a_name_the_mesh_it_was_given_and_the_work_of_its_pairs():
+    class Antithetic(Spy):
+        @property
+        def fine_paths(self):
+            return 2
+
+    mesh = dmlmc.mesh(samples=1)
+    estimator = dmlmc.randomised_mlmc(Antithetic(), PLAN, mesh=mesh)
+    assert estimator.method == "randomised MLMC" and estimator.mesh is mesh
+    assert estimator.work(0) == replace(PLAN, fine_paths=2).mean_work() > PLAN.mean_work()
+    assert dmlmc.randomised_mlmc(Spy(), PLAN).mesh is None
+
+
 def test_a_period_beyond_all_steps_is_practically_never_drawn():
     plan = small_plan((1, 2, 2**60), (1, 1, 1))
     assert all(2 not in levels for levels in drawn_levels(plan, 10))
@@ -114,6 +128,11 @@ def test_a_period_beyond_all_steps_is_practically_never_drawn():
         (lambda: dmlmc.randomised_mlmc(Spy(), None), TypeError, "^randomised_mlmc: plan must be a dmlmc.Plan"),
         (lambda: dmlmc.randomised_mlmc(Spy(), PLAN, seed=-1), ValueError, "^randomised_mlmc: seed must be at least 0"),
         (lambda: dmlmc.randomised_mlmc(Spy(), PLAN).init(1.0), TypeError, "^randomised_mlmc: params must hold"),
+        (
+            lambda: dmlmc.randomised_mlmc(Spy(), PLAN).estimate(1.0, (), 0, jax.random.key(0)),
+            TypeError,
+            "^randomised_mlmc: params must hold",
+        ),
         (
             lambda: dmlmc.randomised_mlmc(Spy(), PLAN).estimate(jnp.ones(3), (), 0, 7),
             TypeError,

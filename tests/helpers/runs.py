@@ -1,5 +1,6 @@
-"""A short training run for the tests of training."""
+"""Short training runs for the tests of training."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +25,17 @@ def run(steps=23, key=KEYS, optimiser=None, estimator=None, **options):
         key,
         **{**settings, **options},
     )
+
+
+HALVING = dmlmc.GradientEstimator(
+    lambda params: (), lambda params, state, step, key: (eqx.filter(params, eqx.is_inexact_array), state), "halving"
+)
+
+
+def halved(steps=23, key=KEYS, **options):
+    """A run that halves its parameters at every step. It compiles in no time."""
+    given = {"params": jnp.ones(2), "progress": False, **options}
+    return dmlmc.train(HALVING, optax.sgd(0.5), steps=steps, key=key, **given)
 
 
 def assert_same_run(one, other):

@@ -117,6 +117,12 @@ def test_variances_of_plans_stay_below_m_prime(problem, samples):
     assert printed == pytest.approx((problem.max_level + 1) * independent)
 
 
+def test_the_plan_is_the_paper_s_and_not_the_one_that_allows_for_held_noise():
+    problem = paper_problem()
+    assert problem.plan(1000) == dmlmc.plan(problem.rates, 6, samples=1000, allocation="paper")
+    assert problem.plan(1000) != dmlmc.plan(problem.rates, 6, samples=1000)
+
+
 @given(problems)
 def test_the_naive_variance_is_attained_when_all_levels_share_one_noise(problem):
     scales = [math.sqrt(problem.M * 2 ** (-problem.rates.b * l)) for l in range(problem.max_level + 1)]

@@ -73,16 +73,23 @@ def test_a_directory_has_one_run_at_a_time_and_torn_files_go(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == open_files
 
 
-def test_runs_work_without_locks(tmp_path, monkeypatch):
-    def no_locks(*arguments):
-        raise OSError(95, "Operation not supported")
+def no_locks(*arguments):
+    raise OSError(95, "Operation not supported")
 
+
+def test_without_locks_a_directory_is_used_and_torn_files_stay(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint.fcntl, "flock", no_locks)
     torn = tmp_path / f".1.{checkpoint.FILE_NAME}"
     torn.touch()
     with checkpoint.alone(tmp_path):
         assert torn.exists()  # another run may be writing it
-    torn.unlink()
+    monkeypatch.setattr(checkpoint, "fcntl", None)
+    with checkpoint.alone(tmp_path):
+        assert torn.exists()
+
+
+def test_runs_work_without_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint.fcntl, "flock", no_locks)
     run(steps=6, directory=tmp_path)
     monkeypatch.setattr(checkpoint, "fcntl", None)
     assert_same_run(run(directory=tmp_path), run())
@@ -204,7 +211,15 @@ def test_a_shape_changed_in_place_is_noticed(tmp_path):
     content = (tmp_path / checkpoint.FILE_NAME).read_bytes()
     assert content.count(b"(9000, 2)") == 1
     (tmp_path / checkpoint.FILE_NAME).write_bytes(content.replace(b"(9000, 2)", b"(1000, 2)"))
-    with pytest.raises(dmlmc.CheckpointError, match="cannot be read"):
+    with pytest.raises(dmlmc.CheckpointError, match=r"cannot be read \(record_loss.npy is damaged\)"):
+        checkpoint.load(tmp_path, IDENTITY, STATE)
+
+
+def test_an_entry_that_is_missing_is_noticed(saved, tmp_path):
+    with np.load(saved / checkpoint.FILE_NAME) as stored:
+        entries = {name: stored[name] for name in stored.files if name != "record_loss"}
+    np.savez(tmp_path / checkpoint.FILE_NAME, **entries)
+    with pytest.raises(dmlmc.CheckpointError, match=r"cannot be read \(an entry is missing\)"):
         checkpoint.load(tmp_path, IDENTITY, STATE)
 
 
@@ -229,6 +244,15 @@ def test_keys_and_small_floats_survive(tmp_path):
     assert loaded["key"].dtype == state["key"].dtype and jnp.all(loaded["key"] == state["key"])
 
 
+def test_arrays_and_keys_go_back_to_where_they_were(tmp_path):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("seeds",))
+    state = {"key": jax.random.split(jax.random.key(3), 2), "array": jnp.ones(2)}
+    state = jax.device_put(state, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("seeds")))
+    checkpoint.save(tmp_path, IDENTITY, state, {})
+    loaded, _ = checkpoint.load(tmp_path, IDENTITY, state)
+    assert all(loaded[name].sharding == state[name].sharding for name in state)
+
+
 def test_keys_keep_their_kind_and_numpy_arrays_stay_so(tmp_path):
     state = {"key": jax.random.key(3, impl="rbg"), "plain": np.arange(3)}
     checkpoint.save(tmp_path, IDENTITY, state, {})
@@ -244,6 +268,7 @@ def test_a_checkpoint_of_another_jax_is_known_by_its_numbers_alone(tmp_path):
     here = {**there, checkpoint.JAX: "2", **dict.fromkeys(PRINTED, "printed differently")}
     checkpoint.save(tmp_path, there, STATE, RECORD, numbers)
     assert_as_saved(checkpoint.load(tmp_path, here, STATE, lambda: numbers))
+    assert_as_saved(checkpoint.load(tmp_path, there, STATE, pytest.fail))  # the same jax computes nothing
     other = {**numbers, "loss": [np.zeros(2)], "metrics": [np.zeros(2)]}
     for identity, found, message in (
         (here, other, "jax 2 computes it differently: it was written with jax 1, .* step loss and metrics differ by"),
@@ -254,6 +279,9 @@ def test_a_checkpoint_of_another_jax_is_known_by_its_numbers_alone(tmp_path):
             checkpoint.load(tmp_path, identity, STATE, lambda found=found: found)
     with pytest.raises(dmlmc.CheckpointError, match="its jax version differs"):
         checkpoint.load(tmp_path, here, STATE)  # there is nothing to know it by
+    checkpoint.save(tmp_path, there, STATE, RECORD)  # without numbers
+    with pytest.raises(dmlmc.CheckpointError, match=r"after the first step .* differ by more than rounding"):
+        checkpoint.load(tmp_path, here, STATE, lambda: numbers)
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_and_nothing_else(tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """The options of a run, its stops, its mesh and its costs. What a run does with them is in test_loop.py."""
 
+import math
+import time
 from pathlib import Path
 
 import jax
@@ -13,7 +15,9 @@ import dmlmc
 from dmlmc.devices import one_device
 from dmlmc.training.driver import Driver, checked_settings, mesh_for
 from dmlmc.training.evaluation import Start
-from tests.helpers.runs import KEYS, PLAN, QUADRATIC
+from dmlmc.training.program import Program
+from dmlmc.training.store import Store
+from tests.helpers.runs import HALVING, KEYS, PLAN, QUADRATIC, assert_same_run, halved
 
 
 def settings(first=0, steps=100, **options):
@@ -76,6 +80,11 @@ def test_bad_options_are_named(options, message):
         settings(**options)
 
 
+def test_a_validation_that_returns_no_scalar_is_named():
+    with pytest.raises(ValueError, match=r"^train: validation must return an array of shape \(\), a scalar, got shape"):
+        halved(validation=lambda params: params)
+
+
 @pytest.mark.parametrize("chunk", [1, 4, 100])
 @pytest.mark.parametrize("first", [0, 3])
 def test_a_run_stops_at_evaluations_checkpoints_and_the_end_and_after_a_chunk(tmp_path, chunk, first):
@@ -100,7 +109,9 @@ def test_the_mesh_is_the_one_given_that_of_the_estimator_or_the_default():
         mesh_for("train", given, both, 3, one_device)
 
 
-def test_seeds_that_do_not_divide_are_refused(own_errors):
+def test_what_is_no_mesh_and_seeds_that_do_not_divide_are_refused(own_errors):
+    with pytest.raises(TypeError, match=r"^train: mesh must be a jax\.sharding\.Mesh"):
+        mesh_for("train", [0], None, 3, one_device)
     two = AbstractMesh((2, 3), ("seeds", "samples"))
     assert mesh_for("train", None, two, 4, one_device) is two
     with pytest.raises(ValueError, match="train: mesh must share the seeds equally, got 2 along 'seeds' for 3 seeds"):
@@ -141,3 +152,128 @@ def test_a_sweep_is_silent_and_a_run_that_records_warns_in_the_leading_process_o
     loud = driver(Start(None), on_divergence="raise")
     loud.program.leads = False
     assert loud.policy == "raise"
+
+
+@pytest.mark.parametrize(
+    ("tick", "options", "stops"),
+    [
+        (math.inf, {"evaluate_every": 100}, [1, 3, 7, 15, 23]),
+        (math.inf, {"evaluate_every": 5}, [1, 3, 5, 9, 10, 15, 20, 23]),  # a chunk that is cut short says nothing
+        (math.inf, {"evaluate_every": 100, "chunk_steps": 9}, [9, 18, 23]),
+        (0.0, {"evaluate_every": 100}, list(range(1, 24))),
+    ],
+)
+def test_chunks_double_while_they_are_fast_unless_they_are_given(monkeypatch, tick, options, stops):
+    seen, advance = [], Program.advance
+
+    def watched(self, run, first, last):
+        seen.append((first, last))
+        return advance(self, run, first, last)
+
+    monkeypatch.setattr("dmlmc.training.driver._TICK", tick)
+    monkeypatch.setattr(Program, "advance", watched)
+    halved(**options)
+    assert seen == list(zip([0, *stops], stops, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("stop", "steps", "saved"),
+    [(None, 23, [7, 14, 21, 23]), (None, 21, [7, 14, 21]), (10, 23, [7, 10]), (0, 23, [0])],
+)
+def test_checkpoints_are_saved_when_they_are_due_and_where_a_run_ends(monkeypatch, tmp_path, stop, steps, saved):
+    seen, save = [], Store.save
+
+    def watched(self, run, record):
+        seen.append((record.step, record.steps[-1]))
+        save(self, run, record)
+
+    monkeypatch.setattr(Store, "save", watched)
+    options = {"directory": tmp_path, "checkpoint_every": 7, "evaluate_every": 5}
+    halved(steps, callback=None if stop is None else lambda info: info.step == stop, **options)
+    assert [step for step, _ in seen] == saved and seen[-1] == (saved[-1], saved[-1])
+    assert_same_run(halved(steps, **options), halved(steps, evaluate_every=5))
+
+
+def test_the_bar_counts_from_the_start_and_shows_the_mean_loss(capsys):
+    infos = []
+    halved(10, callback=infos.append, evaluate_every=10)
+    assert capsys.readouterr().err == ""
+    halved(40, params=infos[-1], evaluate_every=10, progress=True, validation=lambda params: 3 * params[0] * 2.0**40)
+    shown = capsys.readouterr().err
+    assert "halving:  25%" in shown and "10/40" in shown and "40/40" in shown and "41/40" not in shown
+    assert "loss=3]" in shown and "step" in shown.partition("40/40")[2]
+    halved(40, progress=True)
+    assert "loss" not in capsys.readouterr().err
+
+
+def test_seconds_are_those_of_the_steps():
+    began = time.perf_counter()
+    _, record = halved(key=KEYS[0], evaluate_every=1, callback=lambda info: time.sleep(0.01))
+    whole = time.perf_counter() - began
+    assert record.seconds[0] == 0 and np.all(np.diff(record.seconds) > 0)
+    assert record.seconds.iloc[-1] < whole - 23 * 0.01
+
+
+@pytest.mark.parametrize("callback", [None, lambda info: None, lambda info: False])
+def test_a_run_ends_with_its_last_seed_whether_it_is_watched_or_not(callback):
+    options = {"evaluate_every": 5, "on_divergence": "record", "validation": lambda params: jnp.log(params[0] - 0.01)}
+    with pytest.warns(RuntimeWarning, match=r"halving, seed \d: the loss is nan at step 10"):
+        _, record = halved(callback=callback, **options)
+    assert record.step.max() == 10
+    with pytest.raises(TypeError, match="train: what callback returns must be True or False, got 0"):
+        halved(callback=lambda info: 0)
+
+
+def test_a_run_has_its_directory_to_itself_and_goes_on_from_there(tmp_path):
+    def try_another(info):
+        with pytest.raises(dmlmc.CheckpointError, match="another run is at work"):
+            halved(10, directory=tmp_path)
+
+    seen, options = [], {"directory": tmp_path, "evaluate_every": 5}
+    halved(10, callback=try_another, **options)
+    resumed = halved(20, callback=seen.append, **options)
+    assert [info.step for info in seen] == [10, 15, 20]
+    assert_same_run(resumed, halved(20, evaluate_every=5))
+    with pytest.raises(ValueError, match=r"^train: steps must be at least 20, where the run .* got 10"):
+        halved(10, **options)
+    with pytest.raises(dmlmc.CheckpointError, match="its evaluate_every differs"):
+        halved(20, directory=tmp_path, evaluate_every=4)
+
+
+def test_a_gradient_that_is_not_finite_is_told_with_method_seed_and_step():
+    def estimate(params, state, step, key):
+        return jnp.where(step == 4, jnp.inf, params), state
+
+    def train(key):
+        return dmlmc.train(HALVING._replace(estimate=estimate), optax.sgd(0.5), jnp.ones(2), 9, key, progress=False)
+
+    with pytest.raises(dmlmc.DivergenceError, match=r"^halving, seed 0: the gradient is not finite at step 4"):
+        train(KEYS[0])
+    with pytest.warns(RuntimeWarning, match=r"^halving, seed \d: the gradient is not finite at step 4"):
+        _, record = train(KEYS)
+    assert set(record.diverged_at) == {4.0} and record.step.max() == 5
+
+
+def test_a_run_that_has_diverged_is_read_back_unless_it_is_to_raise(tmp_path):
+    options = {"directory": tmp_path, "evaluate_every": 5, "validation": lambda params: jnp.log(params[0] - 0.01)}
+    with pytest.warns(RuntimeWarning, match="the loss is nan at step 10"):
+        first = halved(**options)
+    assert_same_run(halved(**options), first)  # warnings are errors here: it was told before
+    with pytest.raises(dmlmc.DivergenceError, match=r"^halving, seed 0: it diverged at step 10"):
+        halved(on_divergence="raise", **options)
+
+
+@pytest.mark.parametrize(("key", "axis"), [(KEYS, (4,)), (KEYS[0], ())])
+def test_a_callback_sees_where_the_run_is_with_an_axis_over_seeds_if_there_are_several(key, axis):
+    counting = dmlmc.GradientEstimator(
+        lambda params: jnp.zeros(3), lambda params, state, step, key: (params, state + 1), "counting", lambda step: 2.0
+    )
+    seen, optimiser = [], optax.sgd(0.5, momentum=0.5)
+    options = {"validation": jnp.sum, "metrics": lambda params: {"first": params[0]}, "progress": False}
+    _, record = dmlmc.train(counting, optimiser, jnp.ones(2), 2, key, callback=seen.append, **options)
+    assert [info.step for info in seen] == [0, 1, 2] and [info.work for info in seen] == [0.0, 2.0, 4.0]
+    for info in seen:
+        assert info.params.shape == (*axis, 2) and np.shape(info.loss) == np.shape(info.metrics["first"]) == axis
+        assert info.estimator_state.shape == (*axis, 3) and np.all(info.estimator_state == info.step)
+        assert info.optimiser_state[0].trace.shape == (*axis, 2) and info.seconds == record.seconds[info.step]
+        np.testing.assert_array_equal(np.ravel(info.loss)[0], record.loss[info.step])

@@ -193,6 +193,30 @@ def test_every_seed_has_the_start_or_its_own():
         assert str(told.value).endswith(f"got shape {shape}.")
 
 
+def test_a_start_from_parameters_is_fresh_and_has_one_for_each_key():
+    own = {"a": jnp.ones((4, 2)), "n": 3}
+    start = start_of("train", own, optax.sgd(0.1), KEYS, 7, True)
+    assert start.params is own and start == Start(own)
+    same = start_of("train", own, optax.sgd(0.1), KEYS, 7, False)
+    assert same.params["a"].shape == (4, 4, 2) and (same.optimiser_state, same.estimator_state) == (None, None)
+    assert start_of("train", own, optax.sgd(0.1), KEYS[0], 7, False).params["a"].shape == (1, 4, 2)
+    with pytest.raises(ValueError, match=r"^train: with params_per_seed=True .* axis of length 2"):
+        start_of("train", own, optax.sgd(0.1), KEYS[:2], 7, True)
+
+
+@pytest.mark.parametrize(
+    ("found", "error", "message"),
+    [
+        (3.0, TypeError, r"must return a dict of scalars, such as {'drift': \.\.\.}, got 3\.0"),
+        ({"": 1.0}, ValueError, r"must be named by text that is no column .* \(method, .*\), got ''"),
+        ({3: 1.0}, ValueError, "must be named by text .* got 3"),
+    ],
+)
+def test_metrics_that_have_no_names_are_refused(found, error, message):
+    with pytest.raises(error, match=f"^train: metrics {message}"):
+        evaluated("train", None, lambda params: found)(jnp.ones(2))
+
+
 def test_loss_and_metrics_are_one_function_and_either_may_be_missing():
     assert evaluated("train", None, None) is None
     loss, metrics = evaluated("train", lambda params: params[0], None)(jnp.array([2.0, 3.0]))
@@ -200,6 +224,7 @@ def test_loss_and_metrics_are_one_function_and_either_may_be_missing():
     loss, metrics = evaluated("train", None, lambda params: {"b": params[1], "a": 1})(jnp.array([2.0, 3.0]))
     assert np.isnan(loss) and list(metrics) == ["b", "a"] and float(metrics["b"]) == 3.0
     assert metrics["a"].dtype == jnp.float32
+    assert evaluated("train", lambda params: 1, None)(jnp.ones(2))[0].dtype == jnp.float32
     with pytest.raises(ValueError, match=r"train: metrics must be named by text .* got 'work'"):
         evaluated("train", None, lambda params: {"fine": 1.0, "work": 2.0})(jnp.ones(2))
     with pytest.raises(ValueError, match=r"train: metrics\['a'\] must return"):

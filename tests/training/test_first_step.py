@@ -10,7 +10,7 @@ import pytest
 
 import dmlmc
 from dmlmc.training import checkpoint
-from dmlmc.training.first_step import as_dtype, differing
+from dmlmc.training.first_step import COMPARED, as_dtype, differing
 from dmlmc.training.program import PRINTED
 from tests.helpers.runs import PLAN, QUADRATIC, RATES, assert_same_run, run
 
@@ -123,6 +123,14 @@ def test_four_rounding_errors_are_none_and_five_are():
     one = {"start": [np.ones(1)], "parameters": [np.ones(1)], "loss": [], "metrics": []}
     for errors, found in ((4, []), (5, ["parameters"])):
         assert differing({**one, "parameters": [1 + errors * np.finfo(float).eps * np.ones(1)]}, one) == found
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_numbers_of_another_shape_are_those_of_another_run(name):
+    one = {"start": [np.zeros(2)], "parameters": [np.ones(2)], "loss": [np.ones(2)], "metrics": [np.ones(2)]}
+    assert differing(one, one) == []
+    for shape in (0, 1, 3):
+        assert differing({**one, name: [np.ones(shape)]}, one) == list(COMPARED)
 
 
 def test_parameters_without_a_start_are_an_error():

@@ -13,7 +13,7 @@ import dmlmc
 from dmlmc.training import checkpoint
 from dmlmc.training.program import Program
 from tests.helpers.problems import neural_loss, neural_params
-from tests.helpers.runs import KEYS, PLAN, QUADRATIC, RATES, assert_same_run, run
+from tests.helpers.runs import HALVING, KEYS, PLAN, QUADRATIC, RATES, assert_same_run, halved, run
 
 
 def test_a_run_is_a_plain_loop_over_estimate_and_update(x64):
@@ -124,6 +124,13 @@ def test_the_progress_bar_shows_method_and_loss(capsys):
     assert "delayed MLMC" in shown and "23/23" in shown and "loss=" in shown
 
 
+def test_a_bar_is_shown_unless_it_is_declined(capsys):
+    dmlmc.train(HALVING, optax.sgd(0.5), jnp.ones(2), 3, KEYS[0])
+    assert "3/3" in capsys.readouterr().err
+    halved(3)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_run_is_compiled_once_whatever_its_length(tmp_path):
     traces = []
 
@@ -172,6 +179,58 @@ def test_a_long_run_neither_grows_nor_compiles_again(monkeypatch, caplog):
     assert resident < 2**20 and arrays == 0 and blocks < len(second)  # the record takes a few blocks per evaluation
 
 
+def test_one_key_gives_one_run_and_several_give_an_axis_over_seeds():
+    start = {"x": jnp.array([8.0, 16.0]), "n": 3, "name": "kept"}
+    one, record = halved(3, key=KEYS[0], params=start)
+    assert one["x"].tolist() == [1.0, 2.0] and one["n"] == 3 and one["name"] == "kept"
+    assert set(record.seed) == {0} and set(record.method) == {"halving"} and record.step.tolist() == [0, 1, 2, 3]
+    several, record = halved(3, params=start)
+    assert several["x"].tolist() == [[1.0, 2.0]] * 4 and several["n"] == 3 and set(record.seed) == {0, 1, 2, 3}
+    own, _ = halved(3, params={"x": jnp.array([[8.0], [16.0], [24.0], [32.0]]), "n": 3}, params_per_seed=True)
+    assert own["x"].tolist() == [[1.0], [2.0], [3.0], [4.0]] and own["n"] == 3
+
+
+def test_a_run_goes_on_from_an_evaluation_with_its_costs_and_records_what_it_is_asked_for(tmp_path):
+    seen, options = [], {"evaluate_every": 2, "params": {"x": jnp.array([8.0, 16.0]), "n": 3}}
+    halved(2, callback=seen.append, **options)
+    metrics = {"metrics": lambda params: {"second": params["x"][1]}, "validation": lambda params: params["x"][0]}
+    settings = {**options, "params": seen[-1]._replace(work=5.0, span=7.0), "directory": tmp_path, **metrics}
+    trained, record = halved(5, checkpoint_every=1, **settings)
+    assert trained["x"].tolist() == [[0.25, 0.5]] * 4 and trained["n"] == 3
+    one = record[record.seed == 3]
+    assert one.step.tolist() == [2, 4, 5] and one.loss.tolist() == [2.0, 0.5, 0.25]
+    assert one.second.tolist() == [4.0, 1.0, 0.5] and (one.work.iloc[0], one.span.iloc[0]) == (5.0, 7.0)
+    assert (tmp_path / checkpoint.FILE_NAME).exists()
+
+
+def test_an_optimiser_that_fits_these_parameters_alone_goes_on_with_them():
+    seen, optimiser = [], optax.multi_transform({"half": optax.sgd(0.5)}, {"x": "half"})
+    dmlmc.train(HALVING, optimiser, {"x": jnp.ones(2)}, 1, KEYS[0], callback=seen.append, progress=False)
+    trained, _ = dmlmc.train(HALVING, optimiser, seen[-1], 2, KEYS[0], progress=False)
+    assert trained["x"].tolist() == [0.25, 0.25]
+
+
+def test_one_key_raises_and_several_record_unless_they_are_told_otherwise():
+    options = {"evaluate_every": 5, "validation": lambda params: jnp.log(params[0] - 0.01)}
+    for told in ({"key": KEYS[0]}, {"on_divergence": "raise"}):
+        with pytest.raises(dmlmc.DivergenceError, match="halving, seed 0: the loss is nan at step 10"):
+            halved(**options, **told)
+    for told in ({}, {"key": KEYS[0], "on_divergence": "record"}):
+        with pytest.warns(RuntimeWarning, match=r"halving, seed \d: the loss is nan at step 10"):
+            halved(**options, **told)
+
+
+def test_a_run_is_on_the_mesh_it_is_given():
+    seen, mesh = [], jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("seeds", "samples"))
+    halved(1, mesh=mesh, callback=seen.append)
+    assert seen[0].params.sharding.mesh == mesh
+    halved(1, callback=seen.append)
+    assert seen[-1].params.sharding.mesh != mesh
+    options = {"callback": seen.append, "progress": False}
+    dmlmc.train(HALVING._replace(mesh=mesh), optax.sgd(0.5), jnp.ones(2), 1, KEYS, **options)
+    assert seen[-1].params.sharding.mesh == mesh
+
+
 def broken(estimate=lambda params: (params, ()), **fields):
     """An estimator of a user who got something wrong."""
     good = {"init": lambda params: (), "estimate": lambda params, state, step, key: estimate(params)}
@@ -182,6 +241,11 @@ def broken(estimate=lambda params: (params, ()), **fields):
     ("options", "error", "message"),
     [
         ({"steps": -1}, ValueError, "steps must be between 0 and 2147483647, got -1"),
+        (
+            {"steps": 2**31, "callback": lambda info: True},
+            ValueError,
+            "steps must be between 0 and 2147483647, got 2147483648",
+        ),
         ({"steps": 2.0}, TypeError, "steps must be an integer"),
         ({"evaluate_every": 0}, ValueError, "evaluate_every must be at least 1"),
         ({"checkpoint_every": 0}, ValueError, "checkpoint_every must be at least 1"),
@@ -212,5 +276,5 @@ def broken(estimate=lambda params: (params, ()), **fields):
     ],
 )
 def test_bad_arguments_are_named(own_errors, options, error, message):
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=rf"^(train|GradientEstimator)[:.].*{message}"):
         run(**options)
