@@ -78,6 +78,40 @@ def test_a_product_with_a_short_vector_has_a_term_for_each_entry(size, terms):
     assert str(jax.make_jaxpr(economical(lambda y: matrix @ y, y))(y)).count("= dot_general[") == terms
 
 
+@pytest.mark.parametrize(
+    "put_together",
+    [
+        lambda t, y: jnp.stack([t, y[0], y[1]]),
+        lambda t, y: jnp.concatenate([t[None], y]),
+        lambda t, y: jnp.concatenate([y, y])[:3] * t,
+        lambda t, y: jnp.stack([1.0, y[0] * y[1], t]),
+    ],
+)
+def test_a_vector_that_was_put_together_gives_the_same_product_and_derivatives(x64, put_together):
+    matrix, t, y = jax.random.normal(jax.random.key(0), (5, 3)), jnp.array(0.7), jnp.array([0.3, -0.4])
+
+    def layer(y, matrix=matrix, t=t):
+        return jnp.tanh(matrix @ put_together(t, y))
+
+    def derivatives(function):
+        along = jax.jvp(function, (y,), (jnp.array([2.0, 1.0]),))
+        of_all = jax.jacrev(lambda matrix, t, y: function(y, matrix, t), argnums=(0, 1, 2))(matrix, t, y)
+        return along, of_all
+
+    def rewritten(y, matrix=matrix, t=t):
+        return economical(lambda y: layer(y, matrix, t), y)(y)
+
+    for found, expected in zip(*(jax.tree.leaves(derivatives(one)) for one in (rewritten, layer)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_no_product_is_computed_for_the_derivative_of_a_time():
+    matrix, y = jax.random.normal(jax.random.key(0), (3, 2)), jnp.array([0.3])
+    layer = economical(lambda y: matrix @ jnp.stack([0.7, y[0]]), y)
+    derivative = str(jax.make_jaxpr(lambda y: jax.jvp(layer, (y,), (y,)))(y))
+    assert derivative.count("= dot_general[") == 3  # two terms of the value, one of the derivative
+
+
 def test_products_of_another_kind_keep_their_order():
     matrix, y = jnp.arange(6.0).reshape(2, 3), jnp.array([0.3, -0.4, 2.0])
     for function in (
