@@ -32,7 +32,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	  uv pip install --quiet --python $(RUN) --no-deps --no-build-isolation -e .; \
 	else \
 	  "$(PYTHON)" -m venv $(VENV) && \
-	  $(RUN) -m pip install --quiet --disable-pip-version-check -r requirements.lock && \
+	  $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock && \
 	  $(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	fi
 	@touch $@

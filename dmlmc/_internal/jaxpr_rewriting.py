@@ -3,12 +3,15 @@
 Equations with effects (printing, callbacks, ordered input and output) are kept, each as often as it was written.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
 from jaxtyping import Array, PyTree
+
+FEW = 4  # as many entries of a vector as have a term of their own in a product
 
 
 def economical(function: Callable[[Any], Any], argument: Array) -> Callable[[Any], PyTree]:
@@ -64,6 +67,10 @@ def row_first(eqn: JaxprEqn) -> list[JaxprEqn]:
     Mapped over paths, the first form has the paths in its last axis, and the next operation moves them to the front: a
     transpose in every layer and again in its gradient. The second form has them in front from the start. A row is a
     matrix of one row, so XLA takes the same fast routine for the gradient of the weights as for the product.
+
+    A first layer takes a time and a few states. Its product is written as a sum, with one term for each entry of the
+    vector: XLA computes such a term inside of the next operation, where a product is a call that costs more than its
+    arithmetic.
     """
     if eqn.primitive is not jax.lax.dot_general_p or [getattr(v.aval, "ndim", None) for v in eqn.invars] != [2, 1]:
         return [eqn]
@@ -72,8 +79,17 @@ def row_first(eqn: JaxprEqn) -> list[JaxprEqn]:
     ((of_matrix,), _), batch = eqn.params["dimension_numbers"]
 
     def product(matrix, vector):
-        swapped = eqn.params | {"dimension_numbers": (((1,), (of_matrix,)), batch)}
-        return jax.lax.dot_general_p.bind(vector.reshape(1, -1), matrix, **swapped).reshape(-1)
+        if 1 < vector.size <= FEW:
+            ones = [1] * vector.size
+            # The barrier keeps the columns in memory: fused, XLA reads every entry of one from another place.
+            columns = jax.lax.optimization_barrier(jax.lax.split(matrix, ones, of_matrix))
+            entries = jax.lax.split(vector, ones)
+            return functools.reduce(jax.lax.add, (times(*one, 0) for one in zip(columns, entries, strict=True)))
+        return times(matrix, vector.reshape(1, -1), 1).reshape(-1)
+
+    def times(matrix, vector, of_vector):
+        swapped = eqn.params | {"dimension_numbers": (((of_vector,), (of_matrix,)), batch)}
+        return jax.lax.dot_general_p.bind(vector, matrix, **swapped)
 
     made = jax.make_jaxpr(product)(*(v.aval for v in eqn.invars)).jaxpr
     names = dict(zip([*made.invars, *made.outvars], [*eqn.invars, *eqn.outvars], strict=True))

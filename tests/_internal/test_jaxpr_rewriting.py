@@ -42,8 +42,9 @@ def test_what_only_looks_alike_is_kept():
             np.testing.assert_array_equal(one, other)
 
 
-def test_a_network_mapped_over_paths_is_never_transposed():
-    layers = jax.random.normal(jax.random.key(0), (3, 4, 4))
+@pytest.mark.parametrize("width", [1, 4, 7])
+def test_a_network_mapped_over_paths_is_never_transposed(width):
+    layers = jax.random.normal(jax.random.key(0), (3, width, width))
 
     def network(y):
         for matrix in layers:
@@ -51,21 +52,30 @@ def test_a_network_mapped_over_paths_is_never_transposed():
         return y
 
     def mapped(function):
-        return str(jax.make_jaxpr(jax.vmap(function))(jnp.ones((5, 4)))).count("= transpose[")
+        return str(jax.make_jaxpr(jax.vmap(function))(jnp.ones((5, width)))).count("= transpose[")
 
-    y = jnp.arange(4.0)
+    y = jnp.arange(float(width))
     assert mapped(network) == len(layers) and mapped(economical(network, y)) == 0
     np.testing.assert_allclose(economical(network, y)(y), network(y), rtol=1e-6)
 
 
-def test_a_product_may_sum_over_either_axis_of_the_matrix():
-    matrix, y = jnp.arange(12.0).reshape(4, 3), jnp.array([0.3, -0.4, 2.0, 1.0])
+@pytest.mark.parametrize("size", [2, 4, 5])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_product_may_sum_over_either_axis_of_the_matrix(axis, size):
+    matrix, y = jnp.arange(3.0 * size).reshape((size, 3) if axis == 0 else (3, size)), jnp.arange(size) - 0.5
 
     def product(y):
-        return jax.lax.dot_general(matrix, y, (((0,), (0,)), ((), ())))
+        return jax.lax.dot_general(matrix, y, (((axis,), (0,)), ((), ())))
 
     np.testing.assert_allclose(economical(product, y)(y), product(y), rtol=1e-6)
     assert str(jax.make_jaxpr(economical(product, y))(y)) != str(jax.make_jaxpr(product)(y))
+
+
+@pytest.mark.parametrize("size, terms", [(1, 1), (2, 2), (4, 4), (5, 1)])
+def test_a_product_with_a_short_vector_has_a_term_for_each_entry(size, terms):
+    matrix = jax.random.normal(jax.random.key(0), (3, size))
+    y = jnp.arange(1.0, size + 1)
+    assert str(jax.make_jaxpr(economical(lambda y: matrix @ y, y))(y)).count("= dot_general[") == terms
 
 
 def test_products_of_another_kind_keep_their_order():
