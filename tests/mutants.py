@@ -38,7 +38,6 @@ SECONDS = float(
 KILLED = 1  # the exit code of pytest when a test failed
 # The tests of modules without a test file of their own, and of those whose tests are in several files.
 TESTED_BY = {
-    "paths.py": ["test_sde.py", "test_sde_options.py"],
     "sde.py": ["test_sde.py", "test_sde_options.py"],
     "training/driver.py": [
         f"training/test_{name}.py" for name in ("callbacks", "driver", "evaluation", "loop", "sweep")
