@@ -8,9 +8,9 @@ import pytest
 
 from dmlmc.paths import Simulator, coupled_batch, coupled_paths, one_path
 
-TIMES = np.array([0.0, 0.125, 0.375, 0.5, 1.0])
+TIMES = np.array([0.0, 0.125, 0.375, 0.5, 1.0, 1.25, 2.0])
 RATES, START = np.array([0.5, -0.25]), np.array([1.0, 2.0])
-NOISES = np.random.default_rng(0).normal(size=(4, 3, 2))
+NOISES = np.random.default_rng(0).normal(size=(6, 3, 2))
 
 
 class TwoSteps(diffrax.Euler):
@@ -55,7 +55,7 @@ def states(times, noise, context=1.0):
 
 def pair_of_states(noise, antithetic, context=1.0):
     """The states of each path on the coarse grid: coarse, fine, and fine with swapped increments."""
-    swapped = noise.reshape(2, 2, 2)[:, ::-1].reshape(4, 2)
+    swapped = noise.reshape(3, 2, 2)[:, ::-1].reshape(6, 2)
     fine = [states(TIMES, one, context)[1::2] for one in [noise, swapped][: 1 + antithetic]]
     return [states(TIMES[::2], noise[0::2] + noise[1::2], context), *fine]
 
