@@ -351,7 +351,7 @@ def test_a_batch_of_pairs_is_each_pair_by_itself(x64, options, samples):
             np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
 
 
-PARAMS = np.array([0.5, -0.25])
+PARAMS, NO_CONTEXT = np.array([0.5, -0.25]), np.array([0.5, -1.0])
 LOOPED = {
     "plain": {},
     "context": {"context": True},
@@ -365,21 +365,21 @@ LOOPED = {
 def euler_loss(context=False, **options):
     """Two components and three noises, by Euler's scheme on three steps at level 0."""
 
-    def terminal(y, params, context=0.5):
-        return jnp.sum(y * jnp.arange(1.0, 1.0 + y.size).reshape(y.shape)) * params[0] + context
+    def terminal(y, params, context=NO_CONTEXT):
+        return jnp.sum(y * jnp.arange(1.0, 1.0 + y.size).reshape(y.shape)) * params[0] + context[0]
 
-    def drift(t, y, params, context=0.5):
+    def drift(t, y, params, context=NO_CONTEXT):
         return params * y + t - context
 
-    def diffusion(t, y, params, context=0.5):
-        return y[:, None] * jnp.array([0.5, 1.0, -2.0]) + t * context
+    def diffusion(t, y, params, context=NO_CONTEXT):
+        return y[:, None] * jnp.array([0.5, 1.0, -2.0]) + t * context[:, None]
 
-    def start(params, context=0.5):
+    def start(params, context=NO_CONTEXT):
         return params + context
 
     return dmlmc.SDELoss(
         drift=drift, diffusion=diffusion, terminal=terminal, y0=start, t1=1.5, coarsest_steps=3, noise_dim=3,
-        solver=diffrax.Euler(), context=jax.random.normal if context else None, **options,
+        solver=diffrax.Euler(), context=(lambda key: jax.random.normal(key, (2,))) if context else None, **options,
     )  # fmt: skip
 
 
@@ -389,12 +389,12 @@ def looped(loss, noise, context):
     for copy in noise.reshape(steps, -1, 3).swapaxes(0, 1):
         y, states = PARAMS + context, []
         for t, increment in zip(np.arange(steps) * 1.5 / steps, copy, strict=True):
-            volatility = y[:, None] * np.array([0.5, 1.0, -2.0]) + t * context
+            volatility = y[:, None] * np.array([0.5, 1.0, -2.0]) + t * context[:, None]
             y = y + (PARAMS * y + t - context) * 1.5 / steps + volatility @ increment
             states.append(y)
         seen.append(y if loss.observed_steps is None else np.array([states[steps // 3 - 1], y]))
     found = np.array(seen if loss.copies > 1 else seen[0])
-    return found, np.sum(found * np.arange(1.0, 1.0 + found.size).reshape(found.shape)) * PARAMS[0] + context
+    return found, np.sum(found * np.arange(1.0, 1.0 + found.size).reshape(found.shape)) * PARAMS[0] + context[0]
 
 
 @pytest.mark.parametrize("options", LOOPED.values(), ids=LOOPED)
@@ -402,7 +402,7 @@ def looped(loss, noise, context):
 def test_losses_and_pairs_are_those_of_a_loop(x64, options, samples):
     loss, params = euler_loss(**options), jnp.asarray(PARAMS)
     noises = loss.batch(jax.random.split(jax.random.key(1), samples), 1)
-    increments, contexts = map(np.asarray, noises if "context" in options else (noises, np.full(samples, 0.5)))
+    increments, contexts = map(np.asarray, noises if "context" in options else (noises, [NO_CONTEXT] * samples))
     fine, coarse = [], []
     for one, context in zip(increments, contexts, strict=True):
         swapped = one.reshape(3, 2, -1)[:, ::-1].reshape(one.shape)
@@ -458,7 +458,7 @@ def test_times_and_what_functions_return_are_cast_to_the_dtype_of_the_state(x64)
     noise = jnp.ones((8, 1), jnp.float32)
     for y0 in (jnp.zeros(1, jnp.float32), lambda params: jnp.zeros(1)):
         loss = geometric(y0=y0, **options)
-        for found in (loss.loss, loss.pair):
+        for found in (loss.loss, loss.pair, lambda params, noise, loss=loss: loss.pairs(params, noise[None])):
             assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(jax.eval_shape(found, None, noise)))
     assert set(seen) == {(jnp.dtype("float32"),) * 2}
     assert geometric(y0=jnp.zeros(1, jnp.float32)).sample(jax.random.key(0), 0).dtype == jnp.float32
