@@ -366,7 +366,7 @@ def euler_loss(context=False, **options):
     """Two components and three noises, by Euler's scheme on three steps at level 0."""
 
     def terminal(y, params, context=NO_CONTEXT):
-        return jnp.sum(y * jnp.arange(1.0, 1.0 + y.size).reshape(y.shape)) * params[0] + context[0]
+        return jnp.sum(y * jnp.arange(1.0, 1.0 + y.size).reshape(y.shape)) * params[0] * y.ndim + context[0]
 
     def drift(t, y, params, context=NO_CONTEXT):
         return params * y + t - context
@@ -394,7 +394,8 @@ def looped(loss, noise, context):
             states.append(y)
         seen.append(y if loss.observed_steps is None else np.array([states[steps // 3 - 1], y]))
     found = np.array(seen if loss.copies > 1 else seen[0])
-    return found, np.sum(found * np.arange(1.0, 1.0 + found.size).reshape(found.shape)) * PARAMS[0] + context[0]
+    weights = np.arange(1.0, 1.0 + found.size).reshape(found.shape)
+    return found, np.sum(found * weights) * PARAMS[0] * found.ndim + context[0]
 
 
 @pytest.mark.parametrize("options", LOOPED.values(), ids=LOOPED)
@@ -423,6 +424,7 @@ def test_losses_and_pairs_are_those_of_a_loop(x64, options, samples):
 def test_the_smallest_sizes_are_accepted():
     loss = geometric(coarsest_steps=1, samples_at_once=1)
     assert loss.sample(jax.random.key(0), 0).shape == (1, 1) and loss.samples_at_once(0) == 1
+    assert geometric(copies=2).sample(jax.random.key(0), 1).shape == (8, 2, 1)
     assert geometric().samples_at_once(0) is None
     assert loss.fine_paths == 1 and geometric(antithetic=True).fine_paths == 2
 
