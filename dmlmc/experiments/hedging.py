@@ -124,9 +124,7 @@ class FastHedgingLoss(MultilevelLoss):
     rows: int
     correction: Float[Array, ""]
 
-    def __init__(
-        self, market: Market | None = None, coarsest_steps: int = 10, *, euler: bool = False, rows: int = 640
-    ):
+    def __init__(self, market: Market | None = None, coarsest_steps: int = 10, *, euler: bool = False, rows: int = 640):
         self.market = market or Market()
         self.coarsest_steps = integer("FastHedgingLoss: coarsest_steps", coarsest_steps, minimum=1)
         self.rows = integer("FastHedgingLoss: rows", rows, minimum=1)
