@@ -20,7 +20,7 @@ def increments(
     return jnp.asarray((t1 / steps) ** 0.5, dtype) * jr.normal(key, (steps, noise_dim), dtype)
 
 
-def coarsen(fine: Float[Array, "steps noise_dim"]) -> Float[Array, "steps//2 noise_dim"]:
+def coarsen(fine: Float[Array, "steps *of_step"]) -> Float[Array, "steps//2 *of_step"]:
     """The increments of the same path on the grid with half as many steps: sums of neighbouring pairs.
 
     >>> coarsen(jnp.array([[1.0], [2.0], [3.0], [4.0]])).ravel().tolist()

@@ -38,7 +38,6 @@ SECONDS = float(
 KILLED = 1  # the exit code of pytest when a test failed
 # The tests of modules without a test file of their own, and of those whose tests are in several files.
 TESTED_BY = {
-    "paths.py": ["test_sde.py", "test_sde_options.py"],
     "sde.py": ["test_sde.py", "test_sde_options.py"],
     "training/driver.py": [
         f"training/test_{name}.py" for name in ("callbacks", "driver", "evaluation", "loop", "sweep")
@@ -60,7 +59,7 @@ tests/mutants.py) fails or runs out of time; tests of other modules do not count
 of messages. The commit is the one that last changed the module when its mutants were run. In all rows but brownian,
 rates, training/divergence and training/record a mutant had the fastest of its tests, three to ten seconds of them
 (`MUTANT_SECONDS`), and survivors for which a test was added then had that test. So a slower test may kill some that
-survived. Modules without a row were not run: milstein, paths and sde.
+survived.
 The row "all" adds up rows of different commits, so it is no score of today's code.
 
 """

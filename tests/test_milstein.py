@@ -63,3 +63,20 @@ def test_a_state_of_32_bits_keeps_them(x64, noises):
     increment = jnp.ones(noises, jnp.float32)
     found = jax.eval_shape(lambda: step(Milstein(), y, lambda t, y, args: -y, diffusion, increment)[0])
     assert found.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("noises", [1, 2, 3])
+def test_the_step_of_geometric_brownian_motion_is_that_of_the_formula(x64, noises):
+    """The noise commutes, so the step has the first terms of the exponential: 1 + s dW + ((s dW)^2 - s^2 dt) / 2."""
+    volatility, increment = np.array([0.5, -1.0, 2.0])[:noises], np.array([0.2, -0.1, 0.4])[:noises]
+    y, dt = np.array([1.0, -3.0]), 0.2
+    found = step(
+        Milstein(),
+        jnp.asarray(y),
+        lambda t, y, args: args * y,
+        lambda t, y, args: y[:, None] * volatility,
+        jnp.asarray(increment),
+    )[0]
+    shock = volatility @ increment * (0.1 + 2 * 0.3)  # the control of the test's step
+    factor = 1 + 0.7 * dt + shock + (shock**2 - volatility @ volatility * dt) / 2
+    np.testing.assert_allclose(found, factor * y, rtol=1e-12)

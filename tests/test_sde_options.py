@@ -8,6 +8,7 @@ import optax
 import pytest
 
 import dmlmc
+from dmlmc.milstein import Milstein
 
 RATES = dmlmc.Rates(b=1.8, c=1.0, d=1.0)
 
@@ -348,3 +349,119 @@ def test_a_batch_of_pairs_is_each_pair_by_itself(x64, options, samples):
     for one, *others in zip(*map(jax.tree.leaves, found), strict=True):
         for other in others:
             np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
+
+
+PARAMS, NO_CONTEXT = np.array([0.5, -0.25]), np.array([0.5, -1.0])
+LOOPED = {
+    "plain": {},
+    "context": {"context": True},
+    "copies": {"copies": 2},
+    "observed": {"observation_times": (0.5, 1.5)},
+    "antithetic": {"antithetic": True},
+    "all": {"context": True, "copies": 3, "observation_times": (0.5, 1.5), "antithetic": True},
+}
+
+
+def euler_loss(context=False, **options):
+    """Two components and three noises, by Euler's scheme on three steps at level 0."""
+
+    def terminal(y, params, context=NO_CONTEXT):
+        return jnp.sum(y * jnp.arange(1.0, 1.0 + y.size).reshape(y.shape)) * params[0] * y.ndim + context[0]
+
+    def drift(t, y, params, context=NO_CONTEXT):
+        return params * y + t - context
+
+    def diffusion(t, y, params, context=NO_CONTEXT):
+        return y[:, None] * jnp.array([0.5, 1.0, -2.0]) + t * context[:, None]
+
+    def start(params, context=NO_CONTEXT):
+        return params + context
+
+    return dmlmc.SDELoss(
+        drift=drift, diffusion=diffusion, terminal=terminal, y0=start, t1=1.5, coarsest_steps=3, noise_dim=3,
+        solver=diffrax.Euler(), context=(lambda key: jax.random.normal(key, (2,))) if context else None, **options,
+    )  # fmt: skip
+
+
+def looped(loss, noise, context):
+    """What the terminal loss sees of one sample, and the loss, by a loop over the copies and the steps in NumPy."""
+    seen, steps = [], len(noise)
+    for copy in noise.reshape(steps, -1, 3).swapaxes(0, 1):
+        y, states = PARAMS + context, []
+        for t, increment in zip(np.arange(steps) * 1.5 / steps, copy, strict=True):
+            volatility = y[:, None] * np.array([0.5, 1.0, -2.0]) + t * context[:, None]
+            y = y + (PARAMS * y + t - context) * 1.5 / steps + volatility @ increment
+            states.append(y)
+        seen.append(y if loss.observed_steps is None else np.array([states[steps // 3 - 1], y]))
+    found = np.array(seen if loss.copies > 1 else seen[0])
+    weights = np.arange(1.0, 1.0 + found.size).reshape(found.shape)
+    return found, np.sum(found * weights) * PARAMS[0] * found.ndim + context[0]
+
+
+@pytest.mark.parametrize("options", LOOPED.values(), ids=LOOPED)
+@pytest.mark.parametrize("samples", [1, 2])
+def test_losses_and_pairs_are_those_of_a_loop(x64, options, samples):
+    loss, params = euler_loss(**options), jnp.asarray(PARAMS)
+    noises = loss.batch(jax.random.split(jax.random.key(1), samples), 1)
+    increments, contexts = map(np.asarray, noises if "context" in options else (noises, [NO_CONTEXT] * samples))
+    fine, coarse = [], []
+    for one, context in zip(increments, contexts, strict=True):
+        swapped = one.reshape(3, 2, -1)[:, ::-1].reshape(one.shape)
+        both = [looped(loss, noise, context)[1] for noise in (one, swapped if "antithetic" in options else one)]
+        fine.append(np.mean(both))
+        coarse.append(looped(loss, one[0::2] + one[1::2], context)[1])
+    np.testing.assert_allclose(loss.pairs(params, noises), [fine, coarse], rtol=1e-11)
+    noise = jax.tree.map(lambda leaf: leaf[0], noises)
+    if samples == 1:
+        np.testing.assert_allclose(loss.pair(params, noise), [fine[0], coarse[0]], rtol=1e-11)
+    else:
+        states, value = looped(loss, increments[0], contexts[0])
+        np.testing.assert_allclose(loss.states(params, noise), states, rtol=1e-11)
+        np.testing.assert_allclose(loss.loss(params, noise), value, rtol=1e-11)
+        np.testing.assert_allclose(loss.loss(params, loss.coarsen(noise)), coarse[0], rtol=1e-11)
+
+
+def test_the_smallest_sizes_are_accepted():
+    loss = geometric(coarsest_steps=1, samples_at_once=1)
+    assert loss.sample(jax.random.key(0), 0).shape == (1, 1) and loss.samples_at_once(0) == 1
+    assert geometric(copies=2).sample(jax.random.key(0), 1).shape == (8, 2, 1)
+    assert geometric().samples_at_once(0) is None
+    assert loss.fine_paths == 1 and geometric(antithetic=True).fine_paths == 2
+
+
+def test_milstein_is_the_default_and_has_cheaper_gradients_than_that_of_diffrax():
+    class Other(diffrax.ItoMilstein):
+        pass
+
+    assert type(geometric().solver) is type(geometric(solver=diffrax.ItoMilstein()).solver) is Milstein
+    for solver in (diffrax.Euler(), Other()):
+        assert geometric(solver=solver).solver is solver
+
+
+def test_a_bad_key_a_bad_level_and_pairs_of_level_0_are_named(own_errors):
+    loss, noises = geometric(), jnp.zeros((2, 4, 1))
+    with pytest.raises(ValueError, match=r"^SDELoss: level must be at least 0, got -1"):
+        loss.sample(jax.random.key(0), -1)
+    with pytest.raises(TypeError, match=r"^SDELoss: key must be a key"):
+        loss.sample(3, 0)
+    for pairs, noise in ((loss.pairs, noises), (loss.pairs, noises[:1]), (loss.pair, noises[0])):
+        with pytest.raises(ValueError, match=r"^SDELoss: noise must have shape .* with level >= 1, got \(4, 1\)"):
+            pairs(params_of(), noise)
+
+
+def test_times_and_what_functions_return_are_cast_to_the_dtype_of_the_state(x64):
+    seen = []
+
+    def drift(t, y, params):
+        seen.append((t.dtype, y.dtype))
+        return np.ones(1)
+
+    options = {"drift": drift, "diffusion": lambda t, y, params: np.ones((1, 1), int), "solver": diffrax.Euler()}
+    noise = jnp.ones((8, 1), jnp.float32)
+    for y0 in (jnp.zeros(1, jnp.float32), lambda params: jnp.zeros(1)):
+        loss = geometric(y0=y0, **options)
+        for found in (loss.loss, loss.pair, lambda params, noise, loss=loss: loss.pairs(params, noise[None])):
+            assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(jax.eval_shape(found, None, noise)))
+    assert set(seen) == {(jnp.dtype("float32"),) * 2}
+    assert geometric(y0=jnp.zeros(1, jnp.float32)).sample(jax.random.key(0), 0).dtype == jnp.float32
+    assert geometric().sample(jax.random.key(0), 0).dtype == jnp.float64
