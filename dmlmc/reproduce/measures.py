@@ -39,7 +39,7 @@ def ratio(cost: str, over: str, under: str) -> Callable[[Path], Interval]:
         targets = [target["loss"] for target in json.loads((directory / "deep_hedging.json").read_text())["targets"]]
         record = pd.read_csv(directory / "deep_hedging_curves.csv")
         found = [ratio_to_reach(record, target, cost, over=over, under=under) for target in targets]
-        mean = sum(one.estimate for one in found) / len(found)
+        mean = math.fsum(one.estimate for one in found) / len(found)  # sum rounds differently from Python 3.12 on
         return Interval(mean, min(one.low for one in found), max(one.high for one in found))
 
     return measure
