@@ -25,8 +25,7 @@ def economical(function: Callable[[Any], Any], argument: Array) -> Callable[[Any
     """
     closed, shape = jax.make_jaxpr(function, return_shape=True)(argument)
     eqns, outputs = without_repeats(closed.jaxpr)
-    made_by = {variable: eqn for eqn in eqns for variable in eqn.outvars}
-    eqns = [part for eqn in eqns for part in row_first(eqn, made_by)]
+    eqns = [part for eqn in eqns for part in row_first(eqn)]
     rewritten = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr.replace(eqns=eqns, outvars=outputs), closed.consts))
     return lambda argument: jax.tree.unflatten(jax.tree.structure(shape), rewritten(argument))
 
@@ -62,7 +61,7 @@ def _first_alike(first: dict[Any, list], eqn: JaxprEqn) -> list:
         return eqn.outvars
 
 
-def row_first(eqn: JaxprEqn, made_by: dict[Any, JaxprEqn]) -> list[JaxprEqn]:
+def row_first(eqn: JaxprEqn) -> list[JaxprEqn]:
     """``matrix @ vector``, the way a network's layer is usually written, as the product of a row with the matrix.
 
     Mapped over paths, the first form has the paths in its last axis, and the next operation moves them to the front: a
@@ -71,40 +70,31 @@ def row_first(eqn: JaxprEqn, made_by: dict[Any, JaxprEqn]) -> list[JaxprEqn]:
 
     A first layer takes a time and a few states. Its product is written as a sum, with one term for each entry of the
     vector: XLA computes such a term inside of the next operation, where a product is a call that costs more than its
-    arithmetic. If ``made_by`` says that the vector was put together from parts, the terms take these: a time is the
-    same for all paths, and its derivative is zero.
+    arithmetic.
     """
     if eqn.primitive is not jax.lax.dot_general_p or [getattr(v.aval, "ndim", None) for v in eqn.invars] != [2, 1]:
         return [eqn]
     if eqn.params["precision"] is not None:  # it may differ for the first factor and the second
         return [eqn]
     ((of_matrix,), _), batch = eqn.params["dimension_numbers"]
-    matrix, vector = eqn.invars
-    few = 1 < vector.aval.size <= FEW
 
-    def product(matrix, *parts):
-        if not few:
-            return times(matrix, parts[0].reshape(1, -1), 1).reshape(-1)
-        entries = [entry for part in parts for entry in jax.lax.split(part.reshape(-1), [1] * part.size)]
-        # The barrier keeps the columns in memory: fused, XLA reads every entry of one from another place.
-        columns = jax.lax.optimization_barrier(jax.lax.split(matrix, [1] * len(entries), of_matrix))
-        return functools.reduce(jax.lax.add, (times(*one, 0) for one in zip(columns, entries, strict=True)))
+    def product(matrix, vector):
+        if 1 < vector.size <= FEW:
+            ones = [1] * vector.size
+            # The barrier keeps the columns in memory: fused, XLA reads every entry of one from another place.
+            columns = jax.lax.optimization_barrier(jax.lax.split(matrix, ones, of_matrix))
+            entries = jax.lax.split(vector, ones)
+            return functools.reduce(jax.lax.add, (times(*one, 0) for one in zip(columns, entries, strict=True)))
+        return times(matrix, vector.reshape(1, -1), 1).reshape(-1)
 
     def times(matrix, vector, of_vector):
         swapped = eqn.params | {"dimension_numbers": (((of_vector,), (of_matrix,)), batch)}
         return jax.lax.dot_general_p.bind(vector, matrix, **swapped)
 
-    inputs = [matrix, *(_parts(vector, made_by) if few else [vector])]
-    made = jax.make_jaxpr(product)(*(v.aval for v in inputs)).jaxpr
-    names = dict(zip([*made.invars, *made.outvars], [*inputs, *eqn.outvars], strict=True))
+    made = jax.make_jaxpr(product)(*(v.aval for v in eqn.invars)).jaxpr
+    names = dict(zip([*made.invars, *made.outvars], [*eqn.invars, *eqn.outvars], strict=True))
 
     def renamed(variables):
         return [names.get(v, v) for v in variables]
 
     return [part.replace(invars=renamed(part.invars), outvars=renamed(part.outvars)) for part in made.eqns]
-
-
-def _parts(vector: Any, made_by: dict[Any, JaxprEqn]) -> list[Any]:
-    """What a vector was stacked or concatenated from, or the vector itself."""
-    eqn = made_by.get(vector)
-    return list(eqn.invars) if eqn is not None and eqn.primitive.name in ("stack", "concatenate") else [vector]

@@ -109,9 +109,10 @@ class FastHedgingLoss(MultilevelLoss):
 
     The price does not depend on the network, so it is simulated first. Milstein's profit and loss is then a sum over
     steps, ``H(t, S) dS + (sigma S)^2 (dW^2 - dt) / 2 * dH/ds(t, S)``, whose terms do not depend on each other. The
-    network evaluates all of them in one batch, both paths of a coupled pair included, about ``rows`` at a time: so
-    many fit the cache of a core. ``euler=True`` omits the terms that Milstein's scheme adds to Euler's: the profit is
-    then that of trading at the grid points only.
+    network evaluates all of them in one batch, both paths of a coupled pair included, about ``rows`` at a time: by
+    default enough for XLA to use several cores. With several seeds side by side fewer are faster, because they fit the
+    cache of a core. ``euler=True`` omits the terms that Milstein's scheme adds to Euler's: the profit is then that of
+    trading at the grid points only.
 
     >>> loss, params = FastHedgingLoss(), initial_params(jax.random.key(0))
     >>> noise = loss.sample(jax.random.key(1), level=2)
@@ -124,7 +125,9 @@ class FastHedgingLoss(MultilevelLoss):
     rows: int
     correction: Float[Array, ""]
 
-    def __init__(self, market: Market | None = None, coarsest_steps: int = 10, *, euler: bool = False, rows: int = 640):
+    def __init__(
+        self, market: Market | None = None, coarsest_steps: int = 10, *, euler: bool = False, rows: int = 4096
+    ):
         self.market = market or Market()
         self.coarsest_steps = integer("FastHedgingLoss: coarsest_steps", coarsest_steps, minimum=1)
         self.rows = integer("FastHedgingLoss: rows", rows, minimum=1)

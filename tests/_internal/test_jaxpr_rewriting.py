@@ -105,13 +105,6 @@ def test_a_vector_that_was_put_together_gives_the_same_product_and_derivatives(x
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
 
 
-def test_no_product_is_computed_for_the_derivative_of_a_time():
-    matrix, y = jax.random.normal(jax.random.key(0), (3, 2)), jnp.array([0.3])
-    layer = economical(lambda y: matrix @ jnp.stack([0.7, y[0]]), y)
-    derivative = str(jax.make_jaxpr(lambda y: jax.jvp(layer, (y,), (y,)))(y))
-    assert derivative.count("= dot_general[") == 3  # two terms of the value, one of the derivative
-
-
 def test_products_of_another_kind_keep_their_order():
     matrix, y = jnp.arange(6.0).reshape(2, 3), jnp.array([0.3, -0.4, 2.0])
     for function in (
