@@ -22,6 +22,8 @@ help:  ## list the targets
 
 setup: $(VENV)/.ready  ## build the environment in .venv (other targets do this when needed)
 
+# Bytecode is compiled on all cores. Without it every process parses jax anew where Python is told to write none
+# (PYTHONDONTWRITEBYTECODE), and the tests start many processes.
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "dmlmc needs Python 3.11 or newer, and $(PYTHON) is $$("$(PYTHON)" --version 2>&1); try: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
@@ -35,6 +37,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	  $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock && \
 	  $(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	fi
+	@$(RUN) -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@
 
 test: setup  ## run the tests and the notebooks (minutes)

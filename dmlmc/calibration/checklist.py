@@ -12,7 +12,7 @@ import jax.random as jr
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, Key, PyTree
-from scipy import stats
+from scipy.special import stdtrit
 
 from dmlmc._internal.array_checks import parameters, random_key
 from dmlmc._internal.checks import instance, integer, positive, positive_reals
@@ -170,7 +170,7 @@ def _safe_step(measured: Measurement, planned: Plan) -> Interval:
 
     estimate = largest(total[:, 0] / count)
     without_one = [largest(means) for means in ((total - smoothness) / (count - 1)).T]
-    half = float(stats.t.ppf(0.975, count - 1) * np.std(without_one) * math.sqrt(count - 1))
+    half = float(stdtrit(count - 1, 0.975) * np.std(without_one) * math.sqrt(count - 1))
     return Interval(estimate, estimate - half, estimate + half)
 
 

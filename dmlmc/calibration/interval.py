@@ -4,7 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit  # the quantile of the t-distribution; scipy.stats takes a second to import
 
 RESAMPLES = 2000  # of a bootstrap
 
@@ -42,7 +42,7 @@ def mean_interval(values: Any) -> Interval:
     mean = float(np.mean(values))
     if values.size < 2:
         return Interval(mean, math.nan, math.nan)
-    half = float(stats.t.ppf(0.975, values.size - 1) * np.std(values, ddof=1) / math.sqrt(values.size))
+    half = float(stdtrit(values.size - 1, 0.975) * np.std(values, ddof=1) / math.sqrt(values.size))
     return Interval(mean, mean - half, mean + half)
 
 
