@@ -94,7 +94,7 @@ def geometric_brownian_motion(solver, volatility=0.5):
 @pytest.mark.parametrize(("solver", "slope"), [(diffrax.ItoMilstein(), 2.0), (diffrax.Euler(), 1.0)])
 def test_strong_order_against_the_exact_solution(x64, solver, slope):
     """Squared strong error and variance of D_l fall like 2^(-slope l), twice the solver's strong order."""
-    loss, rate, samples = geometric_brownian_motion(solver), jnp.array(0.1), 10_000
+    loss, rate, samples = geometric_brownian_motion(solver), jnp.array(0.1), 4000
     levels = np.arange(5, 10)  # fine enough for the next term in the step size to be lost in the standard error
 
     @eqx.filter_jit

@@ -167,7 +167,7 @@ def main(kind, output, process="0", port="0"):
     if kind == "two":
         address = f"127.0.0.1:{port}"
         jax.distributed.initialize(
-            address, 2, int(process), coordinator_bind_address=address, initialization_timeout=60
+            address, 2, int(process), coordinator_bind_address=address, initialization_timeout=240
         )
     assert jax.device_count() == {"eight": 8, "two": 4}[kind]
     output = Path(output)

@@ -13,7 +13,7 @@ from tests.helpers.runs import assert_same_run
 
 
 def result_of(file, process):
-    process.join(120)
+    process.join(300)
     assert process.exitcode == 0
     return pickle.loads(file.read_bytes())
 
@@ -56,7 +56,7 @@ def test_when_one_of_two_processes_is_killed_the_other_ends_with_an_error_and_bo
         killed.kill(processes[victim])
         whole = whole or start_two(None, "whole")  # while the survivor waits for the other's heartbeat
         survivor, log = processes[1 - victim], tmp_path / f"killed {1 - victim}.log"
-        survivor.join(60)
+        survivor.join(240)
         assert survivor.exitcode == -signal.SIGABRT, log.read_text()  # as the docstring of dmlmc.mesh says
         assert "Terminating process because the JAX distributed service detected fatal errors" in log.read_text()
     resumed = start_two(directory, "resumed")
