@@ -28,17 +28,27 @@ def mean_gradient(
         losses = returned(f"{type(loss).__name__}: losses", function(params, loss.batch(keys, level)), keys.shape)
         return jnp.dot(weights.astype(losses.dtype), losses)
 
+    def sum_of_chunks(params, inputs):
+        # Forward and backward pass of a chunk follow each other, so its intermediates are still in the cache.
+        def add_chunk(total, chunk):
+            return jax.tree.map(jnp.add, total, gradient_of_chunk(params, *chunk)), None
+
+        zeros = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
+        return jax.lax.scan(add_chunk, zeros, inputs)[0]
+
     def gradient(params, key):
         devices = devices_sharing()
         device = 0 if devices is None else jax.lax.axis_index(SAMPLES)
-        slots = share_samples(samples, devices or 1, loss.samples_at_once(level))
-        source, weights = (jnp.asarray(of_all)[device] for of_all in slots)
-        # Forward and backward pass of a chunk follow each other, so its intermediates are still in the cache.
-        inputs = (jr.split(key, samples)[source], weights)
-        zeros = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
-        total, _ = jax.lax.scan(
-            lambda total, chunk: (jax.tree.map(jnp.add, total, gradient_of_chunk(params, *chunk)), None), zeros, inputs
-        )
+        at_once = loss.samples_at_once(level)
+        source, weights = (jnp.asarray(of_all)[device] for of_all in share_samples(samples, devices or 1, at_once))
+        arrays, static = eqx.partition(params, eqx.is_array)
+
+        def of_arrays(arrays, inputs):
+            return sum_of_chunks(eqx.combine(arrays, static), inputs)
+
+        # Chunks fit the cache. Those of several seeds side by side would not, so seeds follow each other.
+        of_seeds = of_arrays if at_once is None else jax.custom_batching.sequential_vmap(of_arrays)
+        total = of_seeds(arrays, (jr.split(key, samples)[source], weights))
         return total if devices is None else jax.lax.psum(total, SAMPLES)
 
     return gradient

@@ -37,6 +37,24 @@ def test_a_loss_gets_the_whole_batch_or_chunks_of_at_most_its_size(x64):
     assert_close(chunks, whole)
 
 
+@pytest.mark.parametrize("at_once", [None, 5])
+def test_with_chunks_the_seeds_follow_each_other(x64, at_once):
+    class Chunks(Spy):
+        def samples_at_once(self, level):
+            return at_once
+
+    estimator, seeds = dmlmc.naive(Chunks(), 1, 10), 7
+    params, keys = jnp.arange(3.0 * seeds).reshape(seeds, 3), jax.random.split(jax.random.key(0), seeds)
+
+    def one(params, key):
+        return estimator.estimate(params, (), 0, key)[0]
+
+    batch = jax.jit(jax.vmap(one))
+    side_by_side = f"tensor<{seeds}x{at_once or 10}x"
+    assert (side_by_side in batch.lower(params, keys).as_text()) is (at_once is None)
+    np.testing.assert_allclose(batch(params, keys), [one(*seed) for seed in zip(params, keys, strict=True)], rtol=1e-12)
+
+
 @pytest.mark.parametrize("method", MAKERS)
 @pytest.mark.parametrize("devices", [2, 3, 7])
 def test_every_device_that_shares_the_samples_gets_the_whole_gradient(method, devices):
