@@ -13,6 +13,8 @@ from dmlmc._internal.array_checks import returned
 from dmlmc.devices import SAMPLES, devices_sharing, share_samples
 from dmlmc.losses import MultilevelLoss
 
+one_seed_at_a_time = jax.custom_batching.sequential_vmap  # tests/benchmarks/seeds.py compares with all side by side
+
 
 def mean_gradient(
     function: Callable[[Any, Any], Array], loss: MultilevelLoss, level: int, samples: int
@@ -46,8 +48,8 @@ def mean_gradient(
         def of_arrays(arrays, inputs):
             return sum_of_chunks(eqx.combine(arrays, static), inputs)
 
-        # Chunks fit the cache. Those of several seeds side by side would not, so seeds follow each other.
-        of_seeds = of_arrays if at_once is None else jax.custom_batching.sequential_vmap(of_arrays)
+        # A chunk fits the cache of a core. The chunks of several seeds side by side would not.
+        of_seeds = of_arrays if at_once is None else one_seed_at_a_time(of_arrays)
         total = of_seeds(arrays, (jr.split(key, samples)[source], weights))
         return total if devices is None else jax.lax.psum(total, SAMPLES)
 
