@@ -48,8 +48,10 @@ def mean_gradient(
         def of_arrays(arrays, inputs):
             return sum_of_chunks(eqx.combine(arrays, static), inputs)
 
-        # A chunk fits the cache of a core. The chunks of several seeds side by side would not.
-        of_seeds = of_arrays if at_once is None else one_seed_at_a_time(of_arrays)
+        # A full chunk fits the cache of a core, and those of several seeds side by side would not. Batches that do not
+        # fill one are faster side by side.
+        is_full = at_once is not None and weights.size >= at_once
+        of_seeds = one_seed_at_a_time(of_arrays) if is_full else of_arrays
         total = of_seeds(arrays, (jr.split(key, samples)[source], weights))
         return total if devices is None else jax.lax.psum(total, SAMPLES)
 
