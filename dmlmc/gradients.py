@@ -13,8 +13,6 @@ from dmlmc._internal.array_checks import returned
 from dmlmc.devices import SAMPLES, devices_sharing, share_samples
 from dmlmc.losses import MultilevelLoss
 
-one_seed_at_a_time = jax.custom_batching.sequential_vmap  # tests/benchmarks/seeds.py compares with all side by side
-
 
 def mean_gradient(
     function: Callable[[Any, Any], Array], loss: MultilevelLoss, level: int, samples: int
@@ -30,29 +28,17 @@ def mean_gradient(
         losses = returned(f"{type(loss).__name__}: losses", function(params, loss.batch(keys, level)), keys.shape)
         return jnp.dot(weights.astype(losses.dtype), losses)
 
-    def sum_of_chunks(params, inputs):
-        # Forward and backward pass of a chunk follow each other, so its intermediates are still in the cache.
-        def add_chunk(total, chunk):
-            return jax.tree.map(jnp.add, total, gradient_of_chunk(params, *chunk)), None
-
-        zeros = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
-        return jax.lax.scan(add_chunk, zeros, inputs)[0]
-
     def gradient(params, key):
         devices = devices_sharing()
         device = 0 if devices is None else jax.lax.axis_index(SAMPLES)
-        at_once = loss.samples_at_once(level)
-        source, weights = (jnp.asarray(of_all)[device] for of_all in share_samples(samples, devices or 1, at_once))
-        arrays, static = eqx.partition(params, eqx.is_array)
-
-        def of_arrays(arrays, inputs):
-            return sum_of_chunks(eqx.combine(arrays, static), inputs)
-
-        # A full chunk fits the cache of a core, and those of several seeds side by side would not. Batches that do not
-        # fill one are faster side by side.
-        is_full = at_once is not None and weights.size >= at_once
-        of_seeds = one_seed_at_a_time(of_arrays) if is_full else of_arrays
-        total = of_seeds(arrays, (jr.split(key, samples)[source], weights))
+        slots = share_samples(samples, devices or 1, loss.samples_at_once(level))
+        source, weights = (jnp.asarray(of_all)[device] for of_all in slots)
+        # Forward and backward pass of a chunk follow each other, so its intermediates are still in the cache.
+        inputs = (jr.split(key, samples)[source], weights)
+        zeros = jax.tree.map(jnp.zeros_like, eqx.filter(params, eqx.is_inexact_array))
+        total, _ = jax.lax.scan(
+            lambda total, chunk: (jax.tree.map(jnp.add, total, gradient_of_chunk(params, *chunk)), None), zeros, inputs
+        )
         return total if devices is None else jax.lax.psum(total, SAMPLES)
 
     return gradient

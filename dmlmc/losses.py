@@ -67,8 +67,7 @@ class MultilevelLoss(eqx.Module):
         """How many samples of a batch to differentiate together, ``None`` for all. It affects speed and memory only.
 
         A loss with a long chain of steps is fastest with the whole batch in each step. A loss that is wide by itself
-        is faster in chunks that fit the processor's cache. Where the samples fill a chunk, the gradients of several
-        seeds are computed one after the other.
+        is faster in chunks that fit the processor's cache.
         """
         del level
         return None

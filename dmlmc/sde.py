@@ -40,8 +40,7 @@ class SDELoss(MultilevelLoss):
     - ``context(key)``: what else is random about a sample, such as an index into data, a start or a strike. It is drawn
       once per sample and shared by all its paths. Where it is given, it is the last argument of
       ``y0(params, context)``, ``drift(t, y, params, context)``, ``diffusion`` and ``terminal(y, params, context)``.
-    - ``samples_at_once``: how many samples of a batch to simulate together, by default all. It bounds memory:
-      where a batch has at least so many, the gradients of several seeds are computed one after the other.
+    - ``samples_at_once``: how many samples of a batch to simulate together, by default all. It bounds memory.
 
     The floating point type is that of ``y0``, or jax's default if that is a function.
 

@@ -1,5 +1,3 @@
-import re
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,24 +35,6 @@ def test_a_loss_gets_the_whole_batch_or_chunks_of_at_most_its_size(x64):
     chunks, _ = dmlmc.mlmc(Chunks(), plan).estimate(params, (), 0, key)
     assert set(sizes) == {(0, 2), (1, 3), (2, 3)}  # 2 + 2 + 2 + 1, 3 + 2 and 3: the last chunk is filled up
     assert_close(chunks, whole)
-
-
-@pytest.mark.parametrize(("at_once", "is_full"), [(None, False), (11, False), (10, True), (5, True), (4, True)])
-def test_seeds_follow_each_other_where_their_samples_fill_a_chunk(x64, at_once, is_full):
-    class Chunks(Spy):
-        def samples_at_once(self, level):
-            return at_once
-
-    estimator, seeds = dmlmc.naive(Chunks(), 1, 10), 7
-    params, keys = jnp.arange(3.0 * seeds).reshape(seeds, 3), jax.random.split(jax.random.key(0), seeds)
-
-    def one(params, key):
-        return estimator.estimate(params, (), 0, key)[0]
-
-    batch = jax.jit(jax.vmap(one))
-    drawn = re.findall(rf"tensor<{seeds}x\d+x2xf64>", batch.lower(params, keys).as_text())  # a sample has two draws
-    assert bool(drawn) is not is_full
-    np.testing.assert_allclose(batch(params, keys), [one(*seed) for seed in zip(params, keys, strict=True)], rtol=1e-12)
 
 
 @pytest.mark.parametrize("method", MAKERS)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from dmlmc.calibration.timing import in_turn
 from dmlmc.experiments.wall_clock import append_run
-from tests.benchmarks import latency, memory, peers, problem, results, seeds, torch_peer
+from tests.benchmarks import latency, memory, peers, problem, results, torch_peer
 
 FEW, MANY = 4, 512  # paths at level 0 in the latency-bound regime, and in the experiment
 COMPARED = {  # key in the file: the other implementation, and which of ours
@@ -90,7 +90,7 @@ def gradients(scale):
 
 def main(arguments=None):
     scale, load = results.scale_from(arguments, str(__doc__)), os.getloadavg()[0]
-    found = memory.measure(scale) | regimes(scale) | gradients(scale) | seeds.measure(scale)
+    found = memory.measure(scale) | regimes(scale) | gradients(scale)
     found |= {"chain": latency.chain(1024 * scale), "parts": latency.parts(6, FEW)}
     spreads = [
         (max(one["repeats"]) - min(one["repeats"])) / one["seconds"]
