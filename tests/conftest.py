@@ -21,7 +21,7 @@ settings.load_profile("fixed")
 # The kernels of the notebooks are processes of their own and optimise as usual.
 jax.config.update("jax_disable_most_optimizations", True)
 
-# Traced programs are many small objects that live long. Looking for garbage among them takes time, so it is done rarely.
+# Traced programs are many small objects that live long. Looking for garbage among them takes time: do it rarely.
 gc.set_threshold(100_000, 50, 100)
 
 

@@ -4,7 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit  # the quantile of the t-distribution; scipy.stats takes a second to import
+from scipy.special import stdtrit  # the quantile of the t-distribution; scipy.stats is slow to import
 
 RESAMPLES = 2000  # of a bootstrap
 
