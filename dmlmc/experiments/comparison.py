@@ -34,6 +34,7 @@ def compare(
     metrics: Callable[[PyTree], dict[str, Array]] | None = None,
     keep_step: int | None = None,
     mesh: Mesh | None = None,
+    seeds_at_once: int | None = None,
     progress: bool = True,
 ) -> tuple[dict[str, PyTree], pd.DataFrame]:
     """Train with each ``(estimator, steps)`` of ``runs``, all from ``params`` (one start per seed) and with ``keys``.
@@ -63,6 +64,7 @@ def compare(
             evaluate_every=evaluate_every,
             on_divergence=RAISE,
             mesh=mesh,
+            seeds_at_once=seeds_at_once,
             progress=progress,
         )
         if keep_step is not None and keep_step not in kept:

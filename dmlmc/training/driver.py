@@ -42,6 +42,7 @@ class Settings(NamedTuple):
     progress: bool
     on_divergence: str
     one_seed: bool  # callbacks then see no axis over seeds
+    seeds_at_once: int | None
 
     def next_stop(self, step: int, chunk: int) -> int:
         """The step at which the compiled program returns to Python next."""
@@ -64,6 +65,7 @@ def checked_settings(
     progress: bool,
     on_divergence: str,
     one_seed: bool,
+    seeds_at_once: Any = None,
 ) -> Settings:
     """The options of a user, checked and with their defaults filled in, for a run from step ``first``."""
     for option, function in (("validation", validation), ("metrics", metrics)):
@@ -82,6 +84,7 @@ def checked_settings(
         name, steps, validation, metrics, callback, every, directory,
         max(1, steps) if directory is None else saved,
         interval("chunk_steps", chunk_steps, None), progress, on_divergence, one_seed,
+        interval("seeds_at_once", seeds_at_once, None),
     )  # fmt: skip
 
 
@@ -99,7 +102,9 @@ class Driver:
     ):
         self.estimator, self.start, self.settings = estimator, start, settings
         evaluate = evaluated(settings.name, settings.validation, settings.metrics)
-        self.program = Program(estimator, optimiser, start, keys, evaluate=evaluate, mesh=mesh)
+        self.program = Program(
+            estimator, optimiser, start, keys, evaluate=evaluate, mesh=mesh, seeds_at_once=settings.seeds_at_once
+        )
         # A plan with levels that are new computes them at its first step: count it as one at which all are refreshed.
         self.costs_of_first = start.step if all_computed(gather(self.program.initial.estimator_state)) else 0
 

@@ -38,6 +38,7 @@ def train(
     checkpoint_every: int | None = None,
     chunk_steps: int | None = None,
     mesh: Mesh | None = None,
+    seeds_at_once: int | None = None,
     progress: bool = True,
 ) -> tuple[Any, pd.DataFrame]:
     """Run ``steps`` steps of SGD and return the trained parameters and a record.
@@ -67,6 +68,8 @@ def train(
       numbers are the same up to the order of summation. The seeds must divide equally, the samples need not. Default:
       the mesh of the estimator, or else one device. With several processes each makes the same call and gets the same
       result; one of them writes the checkpoint, in a directory that all can read.
+    - ``seeds_at_once``: how many seeds a device trains side by side, by default all of its own. Fewer need less memory,
+      and are faster where the arrays of one seed fill the cache of a core. The numbers are the same up to rounding.
     - ``progress``: whether to show a bar.
 
     The record is a tidy DataFrame with the columns ``method, seed, step, work, span, seconds, loss``, the metrics, and
@@ -117,7 +120,7 @@ def train(
     settings = checked_settings(
         "train", start.step, steps, validation=validation, metrics=metrics, callback=callback,
         evaluate_every=evaluate_every, directory=directory, checkpoint_every=checkpoint_every, chunk_steps=chunk_steps,
-        progress=progress, on_divergence=policy, one_seed=key.ndim == 0,
+        progress=progress, on_divergence=policy, one_seed=key.ndim == 0, seeds_at_once=seeds_at_once,
     )  # fmt: skip
     chosen = mesh_for("train", mesh, estimator.mesh, len(keys), one_device)
     driver = Driver(estimator, optimiser, start, keys, settings, chosen)

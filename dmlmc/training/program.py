@@ -42,6 +42,7 @@ class Program:
         *,
         evaluate: Callable[[Any], tuple[Array, dict[str, Array]]] | None,
         mesh: Mesh,
+        seeds_at_once: int | None = None,
     ):
         trainable, self.static = eqx.partition(start.params, eqx.is_inexact_array)
         self.mesh, self.leads, self.first = mesh, leads(mesh), start.step
@@ -58,17 +59,23 @@ class Program:
 
         begin = jax.vmap(lambda leaves: start_run(estimator, optimiser, leaves, self.static))
         self.initial = _going_on(compiled(begin, by_seed, out_specs=of_run)(trainable), start)
-        advance = jax.vmap(
-            lambda run, key, first, last: sgd_steps(estimator, optimiser, self.static, run, first, last, key),
-            in_axes=(0, 0, None, None),
-        )
+
+        def advance(runs, keys, first, last):
+            return _map_seeds(
+                lambda run, key: sgd_steps(estimator, optimiser, self.static, run, first, last, key),
+                (runs, keys), seeds_at_once,
+            )  # fmt: skip
+
         specs = of_run, by_seed, WHOLE, WHOLE
         zero = jnp.array(0)
         program = compiled(advance, *specs, out_specs=of_run, donate_argnums=0)
         self._advance = program.trace(self.initial, self.keys, zero, zero)
         self._evaluate, self.metrics = None, []
         if evaluate is not None:
-            evaluate_all = jax.vmap(lambda leaves: evaluate(eqx.combine(leaves, self.static)))
+
+            def evaluate_all(params):
+                return _map_seeds(lambda leaves: evaluate(eqx.combine(leaves, self.static)), (params,), seeds_at_once)
+
             self._evaluate = compiled(evaluate_all, by_seed).trace(self.initial.params)
             self.metrics = list(self._evaluate.out_info[1])
         self._is_compiled = False
@@ -116,6 +123,13 @@ class Program:
     def values(self, value: float) -> Float[np.ndarray, " devices"]:
         """The value that every process has, the leading one's first. A barrier: processes wait for each other here."""
         return gather_values(self.mesh, value) if self.mesh.is_multi_process else np.array([float(value)])
+
+
+def _map_seeds(function: Callable[..., Any], arguments: tuple[PyTree, ...], at_once: int | None) -> PyTree:
+    """``function`` of every seed's arguments: all side by side, or ``at_once`` and then the next."""
+    if at_once is None:
+        return jax.vmap(function)(*arguments)
+    return jax.lax.map(lambda of_seed: function(*of_seed), arguments, batch_size=None if at_once == 1 else at_once)
 
 
 _one_at_a_time = threading.Lock()

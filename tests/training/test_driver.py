@@ -43,7 +43,7 @@ def test_every_option_is_kept_under_its_name(tmp_path):
     options = {
         "validation": one_function, "metrics": another, "callback": callback, "evaluate_every": 7,
         "directory": tmp_path, "checkpoint_every": 3, "chunk_steps": 2, "progress": True, "on_divergence": "record",
-        "one_seed": True,
+        "one_seed": True, "seeds_at_once": 5,
     }  # fmt: skip
     found = settings(**options)._asdict()
     assert found == {"name": "train", "steps": 100, **options}

@@ -54,6 +54,13 @@ def test_a_seed_is_not_touched_by_its_neighbours(x64):
         np.testing.assert_allclose(alone_record.loss, record[record.seed == seed].loss, rtol=1e-12)
 
 
+@pytest.mark.parametrize("at_once", [1, 3, 9])  # one after the other, with one left over, more than there are
+def test_a_run_is_the_same_however_many_seeds_are_trained_at_once(x64, at_once):
+    (together, record), (in_turn, other) = (run(params=jnp.ones(3), seeds_at_once=given) for given in (None, at_once))
+    np.testing.assert_allclose(in_turn, together, rtol=1e-12)
+    np.testing.assert_allclose(other.loss, record.loss, rtol=1e-12)
+
+
 def test_every_seed_can_have_its_own_start():
     starts = jnp.arange(12.0).reshape(4, 3)
     trained, _ = run(steps=0, params=starts, params_per_seed=True)
@@ -250,6 +257,7 @@ def broken(estimate=lambda params: (params, ()), **fields):
         ({"evaluate_every": 0}, ValueError, "evaluate_every must be at least 1"),
         ({"checkpoint_every": 0}, ValueError, "checkpoint_every must be at least 1"),
         ({"chunk_steps": 0}, ValueError, "chunk_steps must be at least 1"),
+        ({"seeds_at_once": 0}, ValueError, "seeds_at_once must be at least 1"),
         ({"key": 0}, TypeError, "key must be a key such as jax.random.key"),
         ({"key": jnp.zeros(2, jnp.uint32)}, TypeError, "key must be a key such as jax.random.key"),
         ({"key": KEYS[:0]}, ValueError, "at least one key"),

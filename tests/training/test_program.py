@@ -159,6 +159,24 @@ def test_a_program_goes_on_with_copies_of_the_states_of_its_start():
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(start[:3]))
 
 
+def test_seeds_that_are_trained_one_after_the_other_share_their_memory():
+    estimator, keys = dmlmc.naive(LOSS, 0, 4096), jax.random.split(jax.random.key(0), 8)
+    start = Start(jnp.ones((8, 2)))
+
+    def evaluate(params):
+        return jnp.sort(params[0] * jnp.arange(4096.0))[7], {}
+
+    def bytes_needed(at_once):
+        made = Program(
+            estimator, optax.sgd(0.1), start, keys, evaluate=evaluate, mesh=one_device(), seeds_at_once=at_once
+        )
+        made.compile()
+        return np.array([one.memory_analysis().temp_size_in_bytes for one in (made._advance, made._evaluate)])
+
+    all_at_once, four, one = (bytes_needed(at_once) for at_once in (None, 4, 1))
+    assert (all_at_once > 1.5 * four).all() and (four > 2 * one).all()
+
+
 def specs(traced):
     """How devices share the arguments and the results of a traced program."""
     (equation,) = [one for one in traced.jaxpr.eqns if one.primitive.name == "shard_map"]
