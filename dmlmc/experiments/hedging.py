@@ -110,8 +110,8 @@ class FastHedgingLoss(MultilevelLoss):
     The price does not depend on the network, so it is simulated first. Milstein's profit and loss is then a sum over
     steps, ``H(t, S) dS + (sigma S)^2 (dW^2 - dt) / 2 * dH/ds(t, S)``, whose terms do not depend on each other. The
     network evaluates all of them in one batch, both paths of a coupled pair included, about ``rows`` at a time: by
-    default enough for XLA to use several cores. With several seeds side by side fewer are faster, because they fit the
-    cache of a core. ``euler=True`` omits the terms that Milstein's scheme adds to Euler's: the profit is then that of
+    default enough for XLA to use several cores. Where every core has seeds of its own, fewer are faster, because they
+    fit its cache. ``euler=True`` omits the terms that Milstein's scheme adds to Euler's: the profit is then that of
     trading at the grid points only.
 
     >>> loss, params = FastHedgingLoss(), initial_params(jax.random.key(0))

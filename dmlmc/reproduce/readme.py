@@ -82,10 +82,10 @@ def claim_rows(records: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def short_of_margins(records: Sequence[dict[str, Any]]) -> str:
-    """A paragraph below the table that names the claims in it that were not confirmed, or nothing."""
+    """A paragraph below the table for each claim that was not confirmed, whether the table has it or not."""
     short = {record["claim"] for record in records if record["reproduced"] is False}
-    rows = dict.fromkeys(claim.headline for claim in CLAIMS if claim.claim in short and claim.headline is not None)
-    return "".join(f"\n\nShort of our margin: {headline}." for headline in rows)
+    names = dict.fromkeys(claim.headline or claim.claim for claim in CLAIMS if claim.claim in short)
+    return "".join(f"\n\nShort of our margin: {name}." for name in names)
 
 
 def fill_between(text: str, markers: tuple[str, str], body: str) -> str:

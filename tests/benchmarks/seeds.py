@@ -1,6 +1,6 @@
 """Steps of Figure 2 with all seeds of a device side by side, over one after the other.
 
-``python -m tests.benchmarks.seeds`` splits the CPU into a device per core, as notebook 03 does. Takes two minutes.
+``python -m tests.benchmarks.seeds`` splits the CPU into a device per core, as notebook 03 does. Takes a few minutes.
 """
 
 import os
