@@ -1,4 +1,6 @@
-"""Traced functions rewritten before they are differentiated: repeats merged, products arranged for batches of paths.
+"""Traced functions rewritten before they are differentiated.
+
+Repeats are merged, products arranged for batches of paths, and silu gets a shorter derivative.
 
 Equations with effects (printing, callbacks, ordered input and output) are kept, each as often as it was written.
 """
@@ -15,7 +17,7 @@ FEW = 4  # a product with a vector of at most so many entries is written as a su
 
 
 def economical(function: Callable[[Any], Any], argument: Array) -> Callable[[Any], PyTree]:
-    """The same function of one array with both rewrites of this module.
+    """The same function of one array with all rewrites of this module.
 
     >>> import jax.numpy as jnp
     >>> def twice(y):
@@ -25,7 +27,7 @@ def economical(function: Callable[[Any], Any], argument: Array) -> Callable[[Any
     """
     closed, shape = jax.make_jaxpr(function, return_shape=True)(argument)
     eqns, outputs = without_repeats(closed.jaxpr)
-    eqns = [part for eqn in eqns for part in row_first(eqn)]
+    eqns = [part for eqn in eqns for shorter in shorter_silu(eqn) for part in row_first(shorter)]
     rewritten = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr.replace(eqns=eqns, outvars=outputs), closed.consts))
     return lambda argument: jax.tree.unflatten(jax.tree.structure(shape), rewritten(argument))
 
@@ -91,7 +93,41 @@ def row_first(eqn: JaxprEqn) -> list[JaxprEqn]:
         swapped = eqn.params | {"dimension_numbers": (((of_vector,), (of_matrix,)), batch)}
         return jax.lax.dot_general_p.bind(vector, matrix, **swapped)
 
-    made = jax.make_jaxpr(product)(*(v.aval for v in eqn.invars)).jaxpr
+    return _in_place_of(eqn, product)
+
+
+def shorter_silu(eqn: JaxprEqn) -> list[JaxprEqn]:
+    """``jax.nn.silu`` as ``silu``, which has fewer terms in its derivatives."""
+    inner = eqn.params.get("jaxpr")
+    if not isinstance(inner, ClosedJaxpr) or [part.primitive for part in inner.eqns] != _OF_SILU:
+        return [eqn]
+    (x, *others), (sigmoid, product) = inner.jaxpr.invars, inner.eqns
+    wired = [*sigmoid.invars, *product.invars, *inner.jaxpr.outvars] == [x, x, *sigmoid.outvars, *product.outvars]
+    return _in_place_of(eqn, silu) if wired and not others else [eqn]
+
+
+_OF_SILU = [jax.lax.logistic_p, jax.lax.mul_p]
+
+
+@jax.custom_jvp
+def silu(x: Array) -> Array:
+    """``x * sigmoid(x)``, with a derivative that is made of the sigmoid and of the value.
+
+    jax differentiates product and sigmoid each by itself. Milstein's step differentiates the result once more, so every
+    term less is a few less in the backward pass (``make bench``).
+    """
+    return x * jax.lax.logistic(x)
+
+
+@silu.defjvp
+def _silu_jvp(primals, tangents):
+    sigmoid, value = jax.lax.logistic(*primals), silu(*primals)
+    return value, tangents[0] * (sigmoid + value * (1 - sigmoid))
+
+
+def _in_place_of(eqn: JaxprEqn, function: Callable[..., Any]) -> list[JaxprEqn]:
+    """The equations of a function of the same inputs, with the names of the given equation."""
+    made = jax.make_jaxpr(function)(*(v.aval for v in eqn.invars)).jaxpr
     names = dict(zip([*made.invars, *made.outvars], [*eqn.invars, *eqn.outvars], strict=True))
 
     def renamed(variables):

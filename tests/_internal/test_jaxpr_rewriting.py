@@ -105,6 +105,47 @@ def test_a_vector_that_was_put_together_gives_the_same_product_and_derivatives(x
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
 
 
+def test_silu_keeps_its_value_and_derivatives_up_to_the_third(x64):
+    y = jnp.linspace(-30.0, 30.0, 41)
+
+    def sums(function):
+        rewritten = function if function is jax.nn.silu else economical(function, y)
+        return [rewritten, *(lambda y, n=n: derivative(rewritten, n)(y) for n in (1, 2, 3))]
+
+    def derivative(function, order):
+        for _ in range(order):
+            function = jax.grad(lambda y, function=function: function(y).sum())
+        return function
+
+    def through_silu(y):
+        return jax.nn.silu(y)
+
+    for found, expected in zip(sums(through_silu), sums(jax.nn.silu), strict=True):
+        np.testing.assert_allclose(found(y), expected(y), rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_only_silu_is_taken_for_silu(mapped):
+    def silu(x, y):
+        return x * jax.lax.logistic(y)
+
+    def equations(function, y):
+        one = economical(function, y)
+        return str(jax.make_jaxpr(jax.vmap(one) if mapped else one)(jnp.ones((3, *y.shape)) if mapped else y))
+
+    y = jnp.array([0.3, -0.4])
+    assert equations(lambda y: jax.nn.silu(y) + jax.nn.silu(2 * y), y).count("custom_jvp_call[") == 2
+    for function in (
+        lambda y: jax.jit(silu)(y, 2 * y),
+        lambda y: jax.jit(lambda y: silu(y, y) + y)(y),
+        lambda y: jax.jit(lambda y: (y * jax.lax.logistic(y), y))(y)[0],
+        lambda y: jax.jit(lambda y: 2 * jax.lax.logistic(y))(y),
+        lambda y: jax.jit(lambda y: jax.lax.logistic(y))(y),
+    ):
+        assert "custom_jvp_call[" not in equations(function, y)
+        np.testing.assert_array_equal(economical(function, y)(y), function(y))
+
+
 def test_products_of_another_kind_keep_their_order():
     matrix, y = jnp.arange(6.0).reshape(2, 3), jnp.array([0.3, -0.4, 2.0])
     for function in (
