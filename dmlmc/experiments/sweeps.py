@@ -33,6 +33,7 @@ def sweep_all(
     *,
     validation: Callable[[PyTree], Float[Array, ""]],
     evaluations: int,
+    seeds_at_once: int | None = None,
     progress: bool = True,
 ) -> tuple[dict[str, PyTree], pd.DataFrame]:
     """``dmlmc.sweep`` for several pairs of estimator and steps: trained parameters by method, and one record.
@@ -46,7 +47,7 @@ def sweep_all(
         settings = checked_settings(
             "sweep_all", 0, steps, validation=validation, metrics=None, callback=None,
             evaluate_every=max(1, steps // evaluations), directory=None, checkpoint_every=None, chunk_steps=None,
-            progress=False, on_divergence=SILENT, one_seed=False,
+            progress=False, on_divergence=SILENT, one_seed=False, seeds_at_once=seeds_at_once,
         )  # fmt: skip
         prepared.append(prepared_sweep(estimator, optimisers, params, keys, settings))
     with ThreadPoolExecutor(os.cpu_count()) as pool:

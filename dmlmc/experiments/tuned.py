@@ -55,6 +55,7 @@ def sweep_methods(
     *,
     validation: Callable[[PyTree], Float[Array, ""]],
     evaluations: int,
+    seeds_at_once: int | None = None,
     progress: bool = True,
 ) -> tuple[dict[str, PyTree], pd.DataFrame]:
     """``dmlmc.sweep`` for several methods, each until all budgets are spent: trained parameters by method, one record.
@@ -63,7 +64,7 @@ def sweep_methods(
     """
     runs = [(estimator, steps_to_spend(estimator, budgets)) for estimator in estimators]
     settings: dict[str, Any] = {"validation": validation, "evaluations": evaluations, "progress": progress}
-    return sweep_all(runs, optimisers, params, keys, **settings)
+    return sweep_all(runs, optimisers, params, keys, seeds_at_once=seeds_at_once, **settings)
 
 
 def losses_at(record: pd.DataFrame, cost: str, budget: float) -> pd.DataFrame:

@@ -65,7 +65,7 @@ def checked_settings(
     progress: bool,
     on_divergence: str,
     one_seed: bool,
-    seeds_at_once: Any = None,
+    seeds_at_once: Any,
 ) -> Settings:
     """The options of a user, checked and with their defaults filled in, for a run from step ``first``."""
     for option, function in (("validation", validation), ("metrics", metrics)):

@@ -127,7 +127,7 @@ class Program:
 
 def _map_seeds(function: Callable[..., Any], arguments: tuple[PyTree, ...], at_once: int | None) -> PyTree:
     """``function`` of every seed's arguments: all side by side, or ``at_once`` and then the next."""
-    if at_once is None:
+    if at_once is None or at_once >= len(jax.tree.leaves(arguments)[0]):
         return jax.vmap(function)(*arguments)
     return jax.lax.map(lambda of_seed: function(*of_seed), arguments, batch_size=None if at_once == 1 else at_once)
 

@@ -40,6 +40,7 @@ def sweep(
     checkpoint_every: int | None = None,
     chunk_steps: int | None = None,
     mesh: Mesh | None = None,
+    seeds_at_once: int | None = None,
     progress: bool = True,
 ) -> tuple[Any, pd.DataFrame]:
     """Train with every optimiser, at each of its learning rates, with each key: one compiled program for all.
@@ -54,7 +55,7 @@ def sweep(
     columns ``optimiser``, ``learning_rate`` and ``run``, the index on that axis: all keys of the first rate, then those
     of the next. ``callback(info)`` sees this axis, too, and what it stops are all runs. A run that diverges has an
     infinite loss from then on, and the others go on. ``mesh`` must share the runs equally; by default they are spread
-    over as many devices as do.
+    over as many devices as do. ``seeds_at_once``: how many runs a device trains side by side, by default all of its own.
 
     >>> import dmlmc
     >>> loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1e-6, rates=dmlmc.Rates(b=1.8, c=1.0, d=1.0))
@@ -76,7 +77,7 @@ def sweep(
     settings = checked_settings(
         "sweep", 0, steps, validation=validation, metrics=metrics, callback=callback, evaluate_every=evaluate_every,
         directory=directory, checkpoint_every=checkpoint_every, chunk_steps=chunk_steps, progress=progress,
-        on_divergence=SILENT, one_seed=False,
+        on_divergence=SILENT, one_seed=False, seeds_at_once=seeds_at_once,
     )  # fmt: skip
     return prepared_sweep(estimator, optimisers, starts, keys, settings, mesh).run()
 

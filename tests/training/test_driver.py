@@ -24,6 +24,7 @@ def settings(first=0, steps=100, **options):
     given = {
         "validation": None, "metrics": None, "callback": None, "evaluate_every": None, "directory": None,
         "checkpoint_every": None, "chunk_steps": None, "progress": False, "on_divergence": "raise", "one_seed": False,
+        "seeds_at_once": None,
     }  # fmt: skip
     return checked_settings("train", first, steps, **{**given, **options})
 

@@ -90,6 +90,13 @@ def test_a_sweep_is_watched_stopped_and_resumed(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == [checkpoint.FILE_NAME]
 
 
+@pytest.mark.parametrize("at_once", [1, 3, 100])  # one after the other, with one left over, more than there are
+def test_a_sweep_is_the_same_however_many_runs_are_trained_at_once(at_once):
+    (together, record), (in_turn, other) = (swept(seeds_at_once=given) for given in (None, at_once))
+    np.testing.assert_allclose(in_turn, together, rtol=1e-5)
+    np.testing.assert_allclose(other.loss, record.loss, rtol=1e-5)
+
+
 def test_one_key_and_one_start_for_all():
     trained, record = swept(key=KEYS[0], params=STARTS[0], params_per_seed=False)
     expected, _ = swept(key=KEYS[:1], params=STARTS[:1])
@@ -233,6 +240,7 @@ def test_the_options_of_a_sweep_are_those_of_train(monkeypatch, tmp_path, capsys
         ({"evaluate_every": 0}, ValueError, "sweep: evaluate_every must be at least 1"),
         ({"checkpoint_every": 0}, ValueError, "sweep: checkpoint_every must be at least 1"),
         ({"chunk_steps": 0}, ValueError, "sweep: chunk_steps must be at least 1"),
+        ({"seeds_at_once": 0}, ValueError, "sweep: seeds_at_once must be at least 1"),
         ({"directory": 3}, TypeError, "sweep: directory must be a path"),
         ({"mesh": [0]}, TypeError, "sweep: mesh must be a jax.sharding.Mesh"),
         ({"optimisers": {}}, TypeError, "sweep: optimisers must be like .* got {}"),
