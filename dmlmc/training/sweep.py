@@ -55,7 +55,7 @@ def sweep(
     columns ``optimiser``, ``learning_rate`` and ``run``, the index on that axis: all keys of the first rate, then those
     of the next. ``callback(info)`` sees this axis, too, and what it stops are all runs. A run that diverges has an
     infinite loss from then on, and the others go on. ``mesh`` must share the runs equally; by default they are spread
-    over as many devices as do. ``seeds_at_once``: how many runs a device trains side by side, by default all of its own.
+    over as many devices as do. ``seeds_at_once`` runs of a device are trained side by side, by default all of its own.
 
     >>> import dmlmc
     >>> loss = dmlmc.QuadraticLoss(dimension=2, L=1.0, M=1e-6, rates=dmlmc.Rates(b=1.8, c=1.0, d=1.0))
