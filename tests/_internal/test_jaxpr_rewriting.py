@@ -118,6 +118,12 @@ def test_silu_keeps_its_value_and_derivatives(x64, order):
     np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-14)
 
 
+def test_the_derivative_of_silu_does_not_overflow():
+    y, tangent = jnp.array([-3e38, 3e38]), jnp.array([10.0, 10.0])
+    _, along = jax.jvp(economical(jax.nn.silu, y), (y,), (tangent,))
+    np.testing.assert_array_equal(along, [0, 10])
+
+
 @pytest.mark.parametrize("mapped", [False, True])
 def test_only_silu_is_taken_for_silu(mapped):
     def silu(x, y):
