@@ -116,10 +116,10 @@ def silu(x: Array) -> Array:
     jax differentiates product and sigmoid each by itself. Milstein's step differentiates the result once more, so every
     term less is a few less in the backward pass.
 
-    The order of the products counts. The tangent comes first, so only ``x`` and the sigmoid are kept for the backward
-    pass, and XLA computes each derivative in one loop. Written as the tangent times the slope, the slope is an array
-    of its own, and for networks of 32 units XLA's compiler unrolls the short loops that make and use it into code that
-    is not vectorised (``python -m tests.benchmarks.silu``).
+    The order of the products counts, too. With the sigmoid first, XLA has no array for the slope, and computes each
+    product with it in one loop. Written as the tangent times the slope, the slope is an array of its own, and for
+    networks of 32 units the short loops that make and use it are unrolled and not vectorised
+    (``python -m tests.benchmarks.silu``).
     """
     return x * jax.lax.logistic(x)
 
@@ -128,8 +128,7 @@ def silu(x: Array) -> Array:
 def _silu_jvp(primals, tangents):
     (x,), (tangent,) = primals, tangents
     sigmoid = jax.lax.logistic(x)
-    part = tangent * sigmoid
-    return silu(x), part + x * (part * (1 - sigmoid))
+    return silu(x), tangent * sigmoid * (1 + x * (1 - sigmoid))
 
 
 def _in_place_of(eqn: JaxprEqn, function: Callable[..., Any]) -> list[JaxprEqn]:
