@@ -1,6 +1,7 @@
-"""Tables to display in notebooks: plans, costs of methods, rates measured at several points."""
+"""Tables to display in notebooks: plans, costs of methods, rates measured at several points, texts."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -51,3 +52,11 @@ def rates(reports: Mapping[str, CheckList]) -> pd.DataFrame:
         rows[name] = {"b": str(report.fitted.b), "d": str(report.fitted.d)}
         rows[name] |= {f"variance, level {row.level}": f"{row.variance:.2g}" for row in report.table.itertuples()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measured")
+
+
+def of_texts(texts: pd.DataFrame) -> Any:
+    """A table of texts for a notebook, aligned to the left. A DataFrame aligns them to the right."""
+    from IPython.display import HTML  # in the extra "paper"; only notebooks need it
+
+    left = [{"selector": "td, th", "props": "text-align: left; vertical-align: top"}]
+    return HTML(texts.style.format(escape="html").set_uuid("texts").set_table_styles(left).to_html())

@@ -1,5 +1,6 @@
 import jax
 import jax.numpy as jnp
+import pandas as pd
 
 import dmlmc
 from dmlmc.experiments import tables, tuned
@@ -30,3 +31,10 @@ def test_rates_have_a_row_per_report():
     table = tables.rates({"start": report, "end": report})
     assert table.index.tolist() == ["start", "end"] and table.loc["end", "b"] == str(report.fitted.b)
     assert float(table.loc["start", "variance, level 0"]) > float(table.loc["start", "variance, level 2"])
+
+
+def test_a_table_of_texts_is_left_aligned_and_the_same_every_time():
+    texts = pd.DataFrame({"printed": ["<a, b> < c"], "right": ["a <= b"]}, index=[7])
+    shown = tables.of_texts(texts)
+    assert "text-align: left" in shown.data and ">&lt;a, b&gt; &lt; c<" in shown.data and ">7<" in shown.data
+    assert shown.data == tables.of_texts(texts).data

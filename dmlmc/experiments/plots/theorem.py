@@ -230,14 +230,6 @@ def bounds_picture(max_level: int = 6, log2_steps: int = 12, log2_samples: int =
     return finished(figure)
 
 
-def text_table(texts: pd.DataFrame) -> Any:
-    """A table of texts for a notebook, aligned to the left. A DataFrame aligns them to the right."""
-    from IPython.display import HTML  # in the extra "paper"; only notebooks need it
-
-    left = [{"selector": "td, th", "props": "text-align: left; vertical-align: top"}]
-    return HTML(texts.style.format(escape="html").set_uuid("texts").set_table_styles(left).to_html())
-
-
 def bounds_explorer() -> Any:
     """``bounds_picture`` with sliders for l_max, log2 T, log2 N and d."""
     import ipywidgets  # in the extra "paper"; only notebooks need it

@@ -79,13 +79,6 @@ def test_a_bound_that_fails_is_in_the_title():
     assert axis.get_title() == "3 of 4 exact averages are at or under their bound"
 
 
-def test_a_table_of_texts_is_left_aligned_and_the_same_every_time():
-    texts = pd.DataFrame({"printed": ["<a, b> < c"], "right": ["a <= b"]}, index=[7])
-    shown = theorem.text_table(texts)
-    assert "text-align: left" in shown.data and ">&lt;a, b&gt; &lt; c<" in shown.data and ">7<" in shown.data
-    assert shown.data == theorem.text_table(texts).data
-
-
 def test_the_stability_map_shows_lines_and_runs():
     exponents, sizes = [1.0, 2.0], np.geomspace(0.01, 2, 5)
     maps = {name: growth_map(problem(), exponents, sizes, worst=name == "worst") for name in ("plain", "worst")}
