@@ -100,7 +100,7 @@ def span_ratios(
     """
     figure, (left, right) = panels(2, (10.5, 3.9), sharey=True)
     for column, found in enumerate(ratios.values()):
-        methods = [method for method in found if method != MLMC]
+        methods = [method for method, one in found.items() if method != MLMC and np.isfinite(one["mean"])]
         for place, method in enumerate(methods):
             mean, low, high = (found[method][end] for end in ("mean", "low", "high"))
             at, look = column + 0.11 * (place - (len(methods) - 1) / 2), {"color": COLOURS[method], "capsize": 3}

@@ -60,10 +60,12 @@ def test_ratios_have_bars_and_rates_without_a_common_loss_a_cross():
     record = exponential_record(SPEEDS, SPANS)
     record.loc[(record.method == HELD) & (record.learning_rate == 0.2) & (record.step > 20), "loss"] = np.inf
     ratios = {"SGD": tuned.ratios_to_mlmc(record, 0.01, "span")}
+    ratios["SGD"]["naive"] = dict.fromkeys(["mean", "low", "high"], np.nan)  # did not reach the loss
     figure = draw.span_ratios(ratios, {("SGD", HELD): tuned.ratios_by_rate(record, HELD)}, counted=16.0)
     left, right = figure.axes
     marks = [line for line in left.lines if line.get_marker() == "^"]
     assert [line.get_ydata()[0] for line in marks] == [pytest.approx(ratios["SGD"][HELD]["mean"])]
+    assert left.get_legend_handles_labels()[1] == ["counted: 16", HELD]
     crosses = [line for line in right.lines if line.get_marker() == "x"]
     assert [len(line.get_xdata()) for line in crosses] == [1]
     assert left.get_ylim() == (0.5, pytest.approx(35.2))
