@@ -16,6 +16,7 @@ from dmlmc.schedule import DELAYED, MLMC, NAIVE, Plan
 
 OURS, AS_TRAINED = "dmlmc, any SDE", "dmlmc"
 ENGINES = ("diffrax.diffeqsolve", "lax.scan")
+ONE_THREAD, ALL_THREADS = "one thread", "a thread per core"  # of XLA, as benchmarks.json names them
 Bench = Mapping[str, Any]  # the contents of benchmarks.json
 
 
@@ -76,6 +77,27 @@ def engine_ratios(bench: Bench, ours: str = OURS) -> pd.DataFrame:
             found = median_ratio(entry[way]["repeats"], entry[ours]["repeats"])
             rows.append((gradient, way, *found))
     return pd.DataFrame(rows, columns=["gradient", "way", "ratio", "low", "high"])
+
+
+def gain_of_one_thread(bench: Bench) -> dict[str, Interval]:
+    """How many times as long our gradients take with a thread of XLA per core as with one. Empty for a GPU."""
+    entries = bench.get("threads", {}).get("gradients", {})
+    return {
+        gradient: median_ratio(entry[f"{OURS}, {ALL_THREADS}"]["repeats"], entry[f"{OURS}, {ONE_THREAD}"]["repeats"])
+        for gradient, entry in entries.items()
+    }
+
+
+def thread_table(bench: Bench) -> pd.DataFrame:
+    """What one thread gains, and how we then compare with diffrax. One row for each gradient."""
+    rows = {}
+    for gradient, gain in gain_of_one_thread(bench).items():
+        theirs, ours = (bench["threads"]["gradients"][gradient][f"{way}, {ONE_THREAD}"] for way in (ENGINES[0], OURS))
+        rows[gradient] = {
+            f"dmlmc, {ALL_THREADS} / {ONE_THREAD}": in_words(gain),
+            f"diffrax / dmlmc, {ONE_THREAD}": in_words(median_ratio(theirs["repeats"], ours["repeats"])),
+        }
+    return pd.DataFrame(rows).T.rename_axis("gradient")
 
 
 def run_of(bench: Bench) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The computed parts of the README: ``python -m dmlmc.reproduce.readme`` fills them in, and so does ``make reproduce``.
 
 The headline and the table of claims come from ``figures/data/summary.json``, which ``make reproduce`` writes. The
-bytes of a step come from ``figures/data/benchmarks.json``, which ``make bench`` writes.
+bytes of a step and what one thread gains come from ``figures/data/benchmarks.json``, which ``make bench`` writes.
 """
 
 import argparse
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dmlmc._internal.files import write
+from dmlmc.experiments.wall_clock import gain_of_one_thread
 from dmlmc.reproduce.claims import CLAIMS
 from dmlmc.reproduce.summary import DATA, as_rows
 
@@ -19,15 +20,16 @@ TUNED, PUBLISHED = ("SGD", "Adam"), "paper's"
 README = Path(__file__).parents[2] / "README.md"
 
 
-def filled(text: str, records: Sequence[dict[str, Any]], memory: dict[str, Any]) -> str:
-    """The text of a README with headline, table of claims and memory replaced.
+def filled(text: str, records: Sequence[dict[str, Any]], bench: dict[str, Any]) -> str:
+    """The text of a README with its computed parts replaced.
 
-    ``records`` are those of ``summary.json``, ``memory`` is that of ``benchmarks.json``.
+    ``records`` are those of ``summary.json``, ``bench`` is the contents of ``benchmarks.json``.
     """
     text = fill_between(text, markers("headline"), headline(records))
     table = markdown_table(claim_rows(records))
     text = fill_between(text, markers("summary"), f"{table}{short_of_margins(records)}")
-    return fill_between(text, markers("memory"), bytes_of_a_step(memory))
+    text = fill_between(text, markers("memory"), bytes_of_a_step(bench["memory"]))
+    return fill_between(text, markers("threads"), one_thread(bench))
 
 
 def markers(part: str) -> tuple[str, str]:
@@ -68,6 +70,19 @@ def bytes_of_a_step(memory: dict[str, Any]) -> str:
     paths = next(iter(rows.values()))["level0_samples"]
     setting = f"any SDE, l_max = {finest}, {paths} paths at level 0"
     return f"KiB of a step, counted by XLA on {memory['machine']['device']} ({setting}):\n{peaks}."
+
+
+def one_thread(bench: dict[str, Any]) -> str:
+    """What a user of a CPU gains with one thread of XLA."""
+    gains = [gain.estimate for gain in gain_of_one_thread(bench).values()]
+    if not gains:  # a GPU
+        return ""
+    cores, least, most = bench["machine"]["cores"], min(gains), max(gains)
+    return (
+        "On a CPU, try `NPROC=1` in the environment: XLA then splits no operation over cores that wait for each other."
+        f"\nWithout it, gradients of any SDE take {least:.2g} to {most:.2g} times as long on {cores} cores"
+        " (`make bench`)."
+    )
 
 
 def claim_rows(records: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
@@ -118,8 +133,8 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
 def fill(readme: Path, data: Path) -> None:
     """Fill a README from the data of ``make reproduce`` and ``make bench``."""
     records = json.loads((data / "summary.json").read_text(encoding="utf-8"))
-    memory = json.loads((data / "benchmarks.json").read_text(encoding="utf-8"))["memory"]
-    write(readme, filled(readme.read_text(encoding="utf-8"), records, memory))
+    bench = json.loads((data / "benchmarks.json").read_text(encoding="utf-8"))
+    write(readme, filled(readme.read_text(encoding="utf-8"), records, bench))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

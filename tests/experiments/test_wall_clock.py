@@ -75,6 +75,19 @@ def test_engines_are_compared_with_the_loss_of_any_sde_unless_asked():
     assert trained.ratio.tolist() == [6.0, 6.0, 8.0, 8.0]
 
 
+def test_one_thread_is_compared_with_a_thread_per_core_and_ours_with_diffrax_there():
+    ours, diffrax = wall_clock.OURS, wall_clock.ENGINES[0]
+    seconds = {
+        (ours, wall_clock.ONE_THREAD): 1.0, (ours, wall_clock.ALL_THREADS): 2.0,
+        (diffrax, wall_clock.ONE_THREAD): 5.0, (diffrax, wall_clock.ALL_THREADS): 7.0,
+    }  # fmt: skip
+    entry = {f"{way}, {threads}": {"repeats": [one] * 3} for (way, threads), one in seconds.items()}
+    table = wall_clock.thread_table({"threads": {"gradients": {"naive": entry}}})
+    assert table.loc["naive"].tolist() == ["2 [2, 2]", "5 [5, 5]"]
+    assert table.columns.tolist() == ["dmlmc, a thread per core / one thread", "diffrax / dmlmc, one thread"]
+    assert wall_clock.thread_table({}).empty  # of a GPU
+
+
 def test_every_run_is_appended_with_its_number_and_machine_and_none_is_lost(tmp_path):
     path = tmp_path / "benchmark_runs.json"
     for factor in (1.0, 2.0):

@@ -1,36 +1,41 @@
+import itertools
 import json
 
 import pytest
 
+from dmlmc.experiments import wall_clock
 from dmlmc.reproduce import readme, summary
 from dmlmc.reproduce.claims import CLAIMS
 
 RECORDS = json.loads((summary.DATA / "summary.json").read_text())
-MEMORY = json.loads((summary.DATA / "benchmarks.json").read_text())["memory"]
-PARTS = HEADLINE, SUMMARY, BYTES = [readme.markers(part) for part in ("headline", "summary", "memory")]
+BENCH = json.loads((summary.DATA / "benchmarks.json").read_text())
+NAMES = "headline", "summary", "memory", "threads"
+PARTS = HEADLINE, SUMMARY, BYTES, THREADS = [readme.markers(part) for part in NAMES]
 
 
 def skeleton(body=""):
-    form = "before\n{}\n{body}{}\nclaims\n{}\n{body}{}\nbytes\n{}\n{body}{}\nafter\n"
+    form = "before\n{}\n{body}{}\nclaims\n{}\n{body}{}\nbytes\n{}\n{body}{}\nthreads\n{}\n{body}{}\nafter\n"
     return form.format(*(line for part in PARTS for line in part), body=body)
 
 
 def test_the_readme_matches_the_committed_summary_and_benchmarks():
     text = readme.README.read_text()
-    assert readme.filled(text, RECORDS, MEMORY) == text
+    assert readme.filled(text, RECORDS, BENCH) == text
 
 
 def test_the_parts_go_between_the_markers_and_filling_twice_changes_nothing():
-    once = readme.filled(skeleton("old\n"), RECORDS, MEMORY)
-    assert once == readme.filled(once, RECORDS, MEMORY)
+    once = readme.filled(skeleton("old\n"), RECORDS, BENCH)
+    assert once == readme.filled(once, RECORDS, BENCH)
     lines = once.splitlines()
     assert lines[0] == "before" and lines[-1] == "after" and "old" not in lines
-    claims, sizes = lines[lines.index("claims") + 1 : lines.index("bytes")], lines[lines.index("bytes") + 1 : -1]
-    assert (claims[0], claims[-1], sizes[0], sizes[-1]) == (*SUMMARY, *BYTES)
-    assert "\n".join(sizes[1:-1]) == readme.bytes_of_a_step(MEMORY)
+    ends = [*map(lines.index, ("claims", "bytes", "threads")), -1]
+    claims, sizes, threads = (lines[begin + 1 : end] for begin, end in itertools.pairwise(ends))
+    assert (claims[0], claims[-1], sizes[0], sizes[-1], threads[0], threads[-1]) == (*SUMMARY, *BYTES, *THREADS)
+    assert "\n".join(sizes[1:-1]) == readme.bytes_of_a_step(BENCH["memory"])
+    assert "\n".join(threads[1:-1]) == readme.one_thread(BENCH)
     assert {line.count("|") for line in claims[1:-1] if "|" in line} == {4}
     with pytest.raises(ValueError, match="text must hold the lines"):
-        readme.filled("no markers", RECORDS, MEMORY)
+        readme.filled("no markers", RECORDS, BENCH)
 
 
 def test_the_table_has_at_most_seven_findings_each_with_all_its_claims():
@@ -77,9 +82,21 @@ def test_the_bytes_of_a_step_are_those_at_the_largest_l_max():
     assert text.endswith("naive 205, streaming MLMC 10000.")
 
 
+def test_the_gain_of_one_thread_is_that_of_our_gradients_and_a_gpu_has_none():
+    times = {"naive": (2.0, 4.0), "level 0": (3.0, 3.0)}
+    names = [f"{wall_clock.OURS}, {threads}" for threads in (wall_clock.ONE_THREAD, wall_clock.ALL_THREADS)]
+    measured = {
+        gradient: {name: {"repeats": [seconds] * 3} for name, seconds in zip(names, both, strict=True)}
+        for gradient, both in times.items()
+    }
+    text = readme.one_thread({"threads": {"gradients": measured}, "machine": {"cores": 8}})
+    assert "gradients of any SDE take 1 to 2 times as long on 8 cores" in text
+    assert readme.one_thread({"machine": {"cores": 8}}) == ""
+
+
 def test_the_command_fills_every_part(tmp_path, monkeypatch):
     monkeypatch.setattr(readme, "README", tmp_path / "README.md")
     readme.README.write_text(skeleton())
     assert readme.main([]) == 0
-    assert readme.README.read_text() == readme.filled(skeleton(), RECORDS, MEMORY)
+    assert readme.README.read_text() == readme.filled(skeleton(), RECORDS, BENCH)
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]  # no temporary file is left
