@@ -79,9 +79,8 @@ def one_thread(bench: dict[str, Any]) -> str:
         return ""
     cores, least, most = bench["machine"]["cores"], min(gains), max(gains)
     return (
-        "On a CPU, try `NPROC=1` in the environment: XLA then splits no operation over cores that wait for each other."
-        f"\nWithout it, gradients of any SDE take {least:.2g} to {most:.2g} times as long on {cores} cores"
-        " (`make bench`)."
+        "On a CPU, try `NPROC=1` in the environment: with a thread per core, gradients of any SDE take\n"
+        f"{least:.2g} to {most:.2g} times as long on {cores} cores (`make bench`)."
     )
 
 

@@ -90,7 +90,7 @@ def test_the_gain_of_one_thread_is_that_of_our_gradients_and_a_gpu_has_none():
         for gradient, both in times.items()
     }
     text = readme.one_thread({"threads": {"gradients": measured}, "machine": {"cores": 8}})
-    assert "gradients of any SDE take 1 to 2 times as long on 8 cores" in text
+    assert "gradients of any SDE take\n1 to 2 times as long on 8 cores" in text
     assert readme.one_thread({"machine": {"cores": 8}}) == ""
 
 
