@@ -16,7 +16,9 @@ from dmlmc.schedule import DELAYED, MLMC, NAIVE, Plan
 
 OURS, AS_TRAINED = "dmlmc, any SDE", "dmlmc"
 ENGINES = ("diffrax.diffeqsolve", "lax.scan")
-ONE_THREAD, ALL_THREADS = "one thread", "a thread per core"  # of XLA, as benchmarks.json names them
+# Settings of the environment, and what is measured under them beside gradients, as benchmarks.json names them.
+AS_IT_IS, ONE_THREAD, LESS_OPTIMISED = "as it is", "NPROC=1", "XLA_FLAGS=--xla_backend_optimization_level=1"
+STEP_OF_NEURAL_SDE, COMPILATION = "step of a neural SDE", "compilation of its steps by delayed MLMC"
 Bench = Mapping[str, Any]  # the contents of benchmarks.json
 
 
@@ -79,25 +81,26 @@ def engine_ratios(bench: Bench, ours: str = OURS) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["gradient", "way", "ratio", "low", "high"])
 
 
-def gain_of_one_thread(bench: Bench) -> dict[str, Interval]:
-    """How many times as long our gradients take with a thread of XLA per core as with one. Empty for a GPU."""
-    entries = bench.get("threads", {}).get("gradients", {})
+def gains(bench: Bench, setting: str) -> dict[str, Interval]:
+    """How many times as long our programs take with the environment as it is as with a setting. Empty for a GPU."""
     return {
-        gradient: median_ratio(entry[f"{OURS}, {ALL_THREADS}"]["repeats"], entry[f"{OURS}, {ONE_THREAD}"]["repeats"])
-        for gradient, entry in entries.items()
+        name: median_ratio(entry[f"{OURS}, {AS_IT_IS}"]["repeats"], entry[f"{OURS}, {setting}"]["repeats"])
+        for name, entry in bench.get("environments", {}).items()
     }
 
 
-def thread_table(bench: Bench) -> pd.DataFrame:
-    """What one thread gains, and how we then compare with diffrax. One row for each gradient."""
+def environment_table(bench: Bench) -> pd.DataFrame:
+    """What each setting of the environment gains, and how our gradients compare with diffrax's under it."""
+    found = {setting: gains(bench, setting) for setting in (ONE_THREAD, LESS_OPTIMISED)}
     rows = {}
-    for gradient, gain in gain_of_one_thread(bench).items():
-        theirs, ours = (bench["threads"]["gradients"][gradient][f"{way}, {ONE_THREAD}"] for way in (ENGINES[0], OURS))
-        rows[gradient] = {
-            f"dmlmc, {ALL_THREADS} / {ONE_THREAD}": in_words(gain),
-            f"diffrax / dmlmc, {ONE_THREAD}": in_words(median_ratio(theirs["repeats"], ours["repeats"])),
-        }
-    return pd.DataFrame(rows).T.rename_axis("gradient")
+    for name, entry in bench.get("environments", {}).items():
+        row = {f"dmlmc, {AS_IT_IS} / {setting}": in_words(ratios[name]) for setting, ratios in found.items()}
+        for setting in (AS_IT_IS, *found):
+            theirs, ours = (entry.get(f"{way}, {setting}") for way in (ENGINES[0], OURS))
+            ratio = in_words(median_ratio(theirs["repeats"], ours["repeats"])) if theirs and ours else ""
+            row[f"diffrax / dmlmc, {setting}"] = ratio
+        rows[name] = row
+    return pd.DataFrame(rows).T
 
 
 def run_of(bench: Bench) -> dict[str, Any]:

@@ -66,14 +66,14 @@ def refresh(notebook: Path, executed: Path) -> None:
 
 
 def present(notebook: Path, executed: Path, parameters: dict[str, Any], size: str, run: dict[str, Any]) -> None:
-    """Rewrite an executed copy for readers. ``run`` has the hash of its inputs and its commit: both go to the metadata.
+    """Rewrite an executed copy for readers. ``run`` has the hash of its inputs, its commit and the flags of XLA.
 
     The text comes from the notebook, the outputs from the copy, so that a copy may be rewritten when only text changed.
     """
     import nbformat
 
     book = clean(_with_outputs(notebook, executed, parameters))
-    book.metadata["dmlmc"] = {"inputs": run["inputs"], "commit": run["commit"]}
+    book.metadata["dmlmc"] = {name: run.get(name) for name in ("inputs", "commit", "xla_flags")}
     for number, cell in enumerate(_code(book), start=1):  # papermill counted the cell that it added
         cell.source, cell.execution_count = _applied_to_cell(cell, parameters), number
         for output in cell.outputs:
@@ -84,7 +84,7 @@ def present(notebook: Path, executed: Path, parameters: dict[str, Any], size: st
         lines = (line for line in cell.source.splitlines() if f"({FOLDER}/{notebook.name})" not in line)
         cell.source = relinked("\n".join(lines).rstrip())
     if text:
-        text[0].source += "\n\n" + provenance(notebook.stem, size, run["commit"])  # instead of the link to this copy
+        text[0].source += "\n\n" + provenance(notebook.stem, size, run)  # instead of the link to this copy
     write(executed, nbformat.writes(book) + "\n")
 
 
@@ -95,14 +95,17 @@ def run_of(executed: Path) -> dict[str, Any]:
     return dict(nbformat.read(executed, as_version=4).metadata.get("dmlmc", {}))
 
 
-def provenance(name: str, size: str, commit: str | None) -> str:
+def provenance(name: str, size: str, run: dict[str, Any]) -> str:
     """The line that says how a copy was run.
 
-    >>> provenance("04_tuned", "at quick size", "d048672")
+    >>> provenance("04_tuned", "at quick size", {"commit": "d048672"})
     '*Run at quick size, commit d048672. To run it yourself: [04_tuned](../../04_tuned.ipynb).*'
+    >>> print(provenance("04_tuned", "slowly", {"xla_flags": "--xla_a=1"}).partition(" To ")[0])
+    *Run slowly, `XLA_FLAGS="--xla_a=1"`.
     """
-    at = "" if commit is None else f", commit {commit}"
-    return f"*Run {size}{at}. To run it yourself: [{name}](../../{name}.ipynb).*"
+    at = "" if run.get("commit") is None else f", commit {run['commit']}"
+    flags = f', `XLA_FLAGS="{run["xla_flags"]}"`' if run.get("xla_flags") else ""
+    return f"*Run {size}{at}{flags}. To run it yourself: [{name}](../../{name}.ipynb).*"
 
 
 def relinked(text: str) -> str:

@@ -54,7 +54,9 @@ class Job:
         if outcome.failure is None:
             # Notebooks that run in parallel may list each other's files. Then a rerun may run too many, never too few.
             outputs = [path for path, when in self._written().items() if self.before.get(path) != when]
-            stamp = {"inputs": self.inputs, "commit": self.commit, **outcome._asdict(), "outputs": sorted(outputs)}
+            flags = os.environ.get("XLA_FLAGS", "").strip()
+            how = {"inputs": self.inputs, "commit": self.commit, "xla_flags": flags}
+            stamp = {**how, **outcome._asdict(), "outputs": sorted(outputs)}
             try:
                 self.present(stamp)
                 write(self.stamp, json.dumps(stamp, indent=1) + "\n")

@@ -1,7 +1,8 @@
 """The computed parts of the README: ``python -m dmlmc.reproduce.readme`` fills them in, and so does ``make reproduce``.
 
 The headline and the table of claims come from ``figures/data/summary.json``, which ``make reproduce`` writes. The
-bytes of a step and what one thread gains come from ``figures/data/benchmarks.json``, which ``make bench`` writes.
+bytes of a step, and what settings of the environment gain, come from ``figures/data/benchmarks.json``, which ``make
+bench`` writes.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dmlmc._internal.files import write
-from dmlmc.experiments.wall_clock import gain_of_one_thread
+from dmlmc.experiments.wall_clock import COMPILATION, LESS_OPTIMISED, STEP_OF_NEURAL_SDE, gains
 from dmlmc.reproduce.claims import CLAIMS
 from dmlmc.reproduce.summary import DATA, as_rows
 
@@ -29,7 +30,7 @@ def filled(text: str, records: Sequence[dict[str, Any]], bench: dict[str, Any]) 
     table = markdown_table(claim_rows(records))
     text = fill_between(text, markers("summary"), f"{table}{short_of_margins(records)}")
     text = fill_between(text, markers("memory"), bytes_of_a_step(bench["memory"]))
-    return fill_between(text, markers("threads"), one_thread(bench))
+    return fill_between(text, markers("environment"), environment(bench))
 
 
 def markers(part: str) -> tuple[str, str]:
@@ -72,15 +73,16 @@ def bytes_of_a_step(memory: dict[str, Any]) -> str:
     return f"KiB of a step, counted by XLA on {memory['machine']['device']} ({setting}):\n{peaks}."
 
 
-def one_thread(bench: dict[str, Any]) -> str:
-    """What a user of a CPU gains with one thread of XLA."""
-    gains = [gain.estimate for gain in gain_of_one_thread(bench).values()]
-    if not gains:  # a GPU
+def environment(bench: dict[str, Any]) -> str:
+    """What a user of a CPU gains with a lower level of XLA's optimisation."""
+    found = gains(bench, LESS_OPTIMISED)
+    if not found:  # a GPU
         return ""
-    cores, least, most = bench["machine"]["cores"], min(gains), max(gains)
+    steps = [one.estimate for name, one in found.items() if name.startswith(STEP_OF_NEURAL_SDE)]
+    compilation = found[COMPILATION].estimate
     return (
-        "On a CPU, try `NPROC=1` in the environment: with a thread per core, gradients of any SDE take\n"
-        f"{least:.2g} to {most:.2g} times as long on {cores} cores (`make bench`)."
+        f"On a CPU, try `{LESS_OPTIMISED}`. Without it, steps of a neural SDE take\n"
+        f"{min(steps):.2g} to {max(steps):.2g} times as long, compiling {compilation:.2g} times (`make bench`)."
     )
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from dmlmc.calibration.timing import in_turn
 from dmlmc.experiments.wall_clock import append_run
-from tests.benchmarks import latency, memory, peers, problem, results, threads, torch_peer
+from tests.benchmarks import environments, latency, memory, peers, problem, results, torch_peer
 
 FEW, MANY = 4, 512  # paths at level 0 in the latency-bound regime, and in the experiment
 COMPARED = {  # key in the file: the other implementation, and which of ours
@@ -94,7 +94,7 @@ def main(arguments=None):
     found = memory.measure(scale) | regimes(scale) | gradients(scale)
     found |= {"chain": latency.chain(1024 * scale), "parts": latency.parts(6, FEW)}
     if jax.default_backend() == "cpu":
-        found["threads"] = threads.measure(scale)
+        found["environments"] = environments.measure(scale)
     spreads = [
         (max(one["repeats"]) - min(one["repeats"])) / one["seconds"]
         for regime in ("latency_bound", "compute_bound", "against_samples")

@@ -75,17 +75,24 @@ def test_engines_are_compared_with_the_loss_of_any_sde_unless_asked():
     assert trained.ratio.tolist() == [6.0, 6.0, 8.0, 8.0]
 
 
-def test_one_thread_is_compared_with_a_thread_per_core_and_ours_with_diffrax_there():
+def test_settings_are_compared_with_the_environment_as_it_is_and_ours_with_diffrax_under_each():
     ours, diffrax = wall_clock.OURS, wall_clock.ENGINES[0]
-    seconds = {
-        (ours, wall_clock.ONE_THREAD): 1.0, (ours, wall_clock.ALL_THREADS): 2.0,
-        (diffrax, wall_clock.ONE_THREAD): 5.0, (diffrax, wall_clock.ALL_THREADS): 7.0,
-    }  # fmt: skip
-    entry = {f"{way}, {threads}": {"repeats": [one] * 3} for (way, threads), one in seconds.items()}
-    table = wall_clock.thread_table({"threads": {"gradients": {"naive": entry}}})
-    assert table.loc["naive"].tolist() == ["2 [2, 2]", "5 [5, 5]"]
-    assert table.columns.tolist() == ["dmlmc, a thread per core / one thread", "diffrax / dmlmc, one thread"]
-    assert wall_clock.thread_table({}).empty  # of a GPU
+    settings = wall_clock.AS_IT_IS, wall_clock.ONE_THREAD, wall_clock.LESS_OPTIMISED
+    seconds = {ours: (4.0, 2.0, 1.0), diffrax: (12.0, 10.0, 7.0)}
+    entry = {
+        f"{way}, {setting}": {"repeats": [one] * 3}
+        for way, of_way in seconds.items()
+        for setting, one in zip(settings, of_way, strict=True)
+    }
+    only_ours = {name: one for name, one in entry.items() if name.startswith(ours)}
+    table = wall_clock.environment_table({"environments": {"naive": entry, "step": only_ours}})
+    assert table.columns.tolist() == [
+        *(f"dmlmc, as it is / {setting}" for setting in settings[1:]),
+        *(f"diffrax / dmlmc, {setting}" for setting in settings),
+    ]
+    assert table.loc["naive"].tolist() == ["2 [2, 2]", "4 [4, 4]", "3 [3, 3]", "5 [5, 5]", "7 [7, 7]"]
+    assert table.loc["step"].tolist() == ["2 [2, 2]", "4 [4, 4]", "", "", ""]
+    assert wall_clock.environment_table({}).empty  # of a GPU
 
 
 def test_every_run_is_appended_with_its_number_and_machine_and_none_is_lost(tmp_path):

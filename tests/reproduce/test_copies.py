@@ -11,7 +11,7 @@ from dmlmc.reproduce import copies, jobs, notebooks
 
 NAMES = [path.name for path in notebooks.numbered(jobs.NOTEBOOKS)]
 COMMITTED = jobs.NOTEBOOKS / copies.FOLDER
-RUN = {"inputs": "1f", "commit": "d048672"}
+RUN = {"inputs": "1f", "commit": "d048672", "xla_flags": ""}
 PARAMETERS = """# The values here are the quick profile.
 profile = "quick"
 name = "é"; seeds = 2  # of ten
@@ -152,7 +152,7 @@ def test_a_committed_copy_is_whole_and_for_readers(name):
 def test_a_committed_copy_is_of_the_code_of_today_or_says_of_which_commit_it_is(name):
     notebook, copy = (nbformat.read(folder / name, as_version=4) for folder in (jobs.NOTEBOOKS, COMMITTED))
     run = copies.run_of(COMMITTED / name)
-    assert copy.cells[0].source.endswith(copies.provenance(name[:-6], copies.SIZES["paper"], run["commit"]))
+    assert copy.cells[0].source.endswith(copies.provenance(name[:-6], copies.SIZES["paper"], run))
     (job,) = jobs.jobs("paper", [name[:-6]])
     if run["inputs"] == notebooks.hash_of_inputs(job.notebook, job.parameters):
         expected = [copies._applied_to_cell(cell, job.parameters) for cell in code_of(notebook)]
