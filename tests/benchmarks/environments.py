@@ -5,16 +5,18 @@
 - ``XLA_FLAGS=--xla_backend_optimization_level=1``: at its highest level, the default, LLVM unrolls short loops, such as
   those over the units of a small network, before it could vectorise them. A lower level also compiles faster.
 
-Jax reads both when it starts. So each setting has a process of its own, and the processes take turns.
+Jax reads both when it starts, so each setting has a process of its own. The processes take turns. Each times itself,
+because asking would add to calls that are short.
 """
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from itertools import product
 from typing import Any
 
 import equinox as eqx
@@ -71,12 +73,12 @@ def served(scale: int) -> Calls:
 
 
 def serve(scale: int) -> None:
-    """Say what there is to call. Then call what standard input names: one line for each, one line back."""
+    """Say what there is to call. Then call what standard input names, and say how many seconds it took."""
     calls = served(scale)
     print(json.dumps(list(calls)), flush=True)
     for line in sys.stdin:
-        jax.block_until_ready(calls[tuple(json.loads(line))]())
-        print(flush=True)
+        timed = in_turn({"asked": calls[tuple(json.loads(line))]}, repeats=1)
+        print(timed.seconds["asked"], flush=True)
 
 
 def started(stack: ExitStack, setting: str, scale: int) -> subprocess.Popen:
@@ -93,9 +95,9 @@ def answer(process: subprocess.Popen) -> str:
     return line
 
 
-def ask(process: subprocess.Popen, which: Iterable[str]) -> None:
-    print(json.dumps(list(which)), file=process.stdin, flush=True)
-    answer(process)
+def ask(process: subprocess.Popen, *which: str) -> float:
+    print(json.dumps(which), file=process.stdin, flush=True)
+    return float(answer(process))
 
 
 def measure(scale: int = 1, report: Callable[..., None] = print) -> dict[str, Any]:
@@ -106,11 +108,12 @@ def measure(scale: int = 1, report: Callable[..., None] = print) -> dict[str, An
         for process in processes.values():
             known = [tuple(which) for which in json.loads(answer(process))]
         for name in dict.fromkeys(name for name, _ in known):
-            pairs = [(way, setting) for way in WAYS if (name, way) in known for setting in processes]
-            calls = {f"{way}, {setting}": partial(ask, processes[setting], (name, way)) for way, setting in pairs}
-            repeats = {"naive": 15, wall_clock.COMPILATION: 3}.get(name, 31)
-            timed = in_turn(calls, repeats=repeats)
-            found[name] = {call: timed.loc[call].to_dict() for call in calls}
+            ways = [way for way in WAYS if (name, way) in known]
+            seconds: dict[str, list[float]] = {}
+            for _ in range({"naive": 15, wall_clock.COMPILATION: 3}.get(name, 31)):
+                for (setting, process), way in product(processes.items(), ways):
+                    seconds.setdefault(f"{way}, {setting}", []).append(ask(process, name, way))
+            found[name] = {call: {"repeats": repeats} for call, repeats in seconds.items()}
         for process in processes.values():
             process.stdin.close()
     report(wall_clock.environment_table({"environments": found}), flush=True)

@@ -82,8 +82,12 @@ def test_a_run_continues_after_failures_and_a_rerun_repeats_only_those(project, 
     assert re.search(r"^08_raises: \d+ s", out, re.M)
 
 
-def test_a_run_at_the_papers_size_ends_with_copies_and_a_readme_that_agree_with_its_summary(project, tmp_path):
-    marked = "\n".join(line for part in ("headline", "summary", "memory") for line in readme.markers(part))
+def test_a_run_at_the_papers_size_ends_with_copies_and_a_readme_that_agree_with_its_summary(
+    project, tmp_path, monkeypatch
+):
+    parts, flags = ("headline", "summary", "memory", "environment"), "--xla_cpu_use_fusion_emitters=false"
+    monkeypatch.setenv("XLA_FLAGS", f" {flags}")
+    marked = "\n".join(line for part in parts for line in readme.markers(part))
     page, data = tmp_path / "README.md", tmp_path / "figures" / "data"
     page.write_text(marked)
     write(data / "benchmarks.json", (summary.DATA / "benchmarks.json").read_text())
@@ -100,6 +104,7 @@ def test_a_run_at_the_papers_size_ends_with_copies_and_a_readme_that_agree_with_
     executed = project / "executed" / "paper" / "07_small.ipynb"
     copy = nbformat.read(executed, as_version=4)
     assert copy.cells[0].source.startswith("# Title\n\n*Run at the paper's size")
+    assert f'`XLA_FLAGS="{flags}"`' in copy.cells[0].source
     assert [cell.source for cell in copy.cells[1:]] == [
         'profile = "paper"\nsize = 1000\noutput = "../figures"',
         SMALL,
