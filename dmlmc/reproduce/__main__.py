@@ -73,7 +73,7 @@ def listing(selected: Sequence[jobs.Job]) -> str:
 def keep_compiled(directory: Path) -> None:
     """Let the kernels of the notebooks share what they compile, also with later runs, unless the user's settings do."""
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(directory))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # also the many small ones
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
