@@ -2,8 +2,8 @@
 
 - ``NPROC=1``: XLA splits larger operations over its threads. In the loop of an SDE an operation takes microseconds, and
   cores that wait for each other at each of them can be slower than one core. How much depends on the machine.
-- ``XLA_FLAGS=--xla_backend_optimization_level=1``: it compiles faster. At the highest level, the default, LLVM most likely
-  unrolls short loops, such as those over the units of a small network, before it could vectorise them.
+- ``XLA_FLAGS=--xla_backend_optimization_level=1``: it compiles faster. At the highest level, which is the default, LLVM
+  most likely unrolls short loops, such as those over the units of a small network, before it could vectorise them.
 
 Jax reads both when it starts, so each setting has a process of its own. The processes take turns. Each times itself,
 because asking would add to calls that are short.
