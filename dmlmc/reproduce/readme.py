@@ -82,7 +82,7 @@ def environment(bench: dict[str, Any]) -> str:
     compilation = found[COMPILATION].estimate
     return (
         f"On a CPU, try `{LESS_OPTIMISED}`. Without it, steps of a neural SDE take\n"
-        f"{min(steps):.2g} to {max(steps):.2g} times as long, compiling {compilation:.2g} times (`make bench`)."
+        f"{min(steps):.2g} to {max(steps):.2g} times as long, compilation {compilation:.2g} times (`make bench`)."
     )
 
 

@@ -94,7 +94,7 @@ def test_the_gain_of_less_optimisation_is_that_of_our_steps_and_a_gpu_has_none()
         for name, seconds in times.items()
     }
     text = readme.environment({"environments": measured})
-    assert "steps of a neural SDE take\n1.2 to 1.5 times as long, compiling 1.4 times" in text
+    assert "steps of a neural SDE take\n1.2 to 1.5 times as long, compilation 1.4 times" in text
     assert readme.environment({}) == ""
 
 
