@@ -24,10 +24,7 @@ TIMEOUT = 300  # seconds; what is run here takes about 30 on one core
 
 
 def start(devices, *arguments):
-    options = {"JAX_NUM_CPU_DEVICES": str(devices), "JAX_ENABLE_X64": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    # Programs that occur twice are compiled once: see conftest.py.
-    options |= {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir}
-    options |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+    options = {"JAX_NUM_CPU_DEVICES": str(devices), "JAX_ENABLE_X64": "1"}
     command = [sys.executable, "-m", "tests.helpers.device_runs", *map(str, arguments)]
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in flag]
     environment = {**os.environ, **options, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(flags)}

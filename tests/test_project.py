@@ -241,19 +241,6 @@ def test_the_environment_is_rebuilt_only_when_its_inputs_change(bare_project):
         assert make("--question", ".venv/.ready", cwd=bare_project).returncode == 1
 
 
-def python_blocks():
-    return re.findall(r"```python\n(.+?)```", (ROOT / "README.md").read_text(), re.S)
-
-
-def test_the_code_of_the_readme_prints_what_its_comments_say(capsys):
-    blocks = python_blocks()
-    scope = {}
-    for block in blocks:
-        exec(block, scope)
-    expected = re.findall(r"print\(.+\)  # (.+)", "".join(blocks))
-    assert expected and capsys.readouterr().out.splitlines() == expected
-
-
 def test_the_readme_has_the_measured_ratios():
     found = json.loads((ROOT / "figures" / "data" / "deep_hedging.json").read_text())
     assert found["profile"] == "paper" and found["seeds"] == 10

@@ -309,7 +309,7 @@ print("done")"""
     found = contents(figures), [printed(path) for path in sorted(executed.glob("*.ipynb"))]
     assert {path.suffix for path in executed.iterdir()} == {".ipynb", ".json"} and len(contents(executed)) == 4
 
-    assert subprocess.run([*command, "--only", "08", "--force"], capture_output=True).returncode == 0  # uninterrupted
+    assert main(["--profile", "quick", "--only", "08", "--force"]) == 0  # uninterrupted
     assert found == (contents(figures), [printed(path) for path in sorted(executed.glob("*.ipynb"))])
 
 
