@@ -8,31 +8,31 @@ from tests.helpers.paths import path
 
 
 @pytest.mark.parametrize("noise_dim", [1, 3])
-@pytest.mark.parametrize("steps", [2, 12, 40, 640])
+@pytest.mark.parametrize("steps", [2, 12, 640])
 def test_paths_agree_bit_for_bit_at_shared_grid_points(steps, noise_dim):
     fine = brownian.increments(jax.random.key(0), steps, 2.0, noise_dim)
-    finest = np.asarray(path(fine))
+    path_of = jax.jit(path)
+    finest = np.asarray(path_of(fine))
     assert finest.shape == (steps + 1, noise_dim)
     stride = 1
     while fine.shape[0] % 2 == 0:
-        fine, stride = brownian.coarsen(fine), 2 * stride
-        np.testing.assert_array_equal(np.asarray(path(fine)), finest[::stride])
+        fine, stride = jax.jit(brownian.coarsen)(fine), 2 * stride
+        np.testing.assert_array_equal(path_of(fine), finest[::stride])
 
 
 def test_a_path_is_the_running_sum_of_its_increments():
     fine = brownian.increments(jax.random.key(1), 24, 1.0, 2)
-    np.testing.assert_allclose(path(fine)[1:], np.cumsum(np.asarray(fine, float), axis=0), atol=1e-6)
+    np.testing.assert_allclose(jax.jit(path)(fine)[1:], np.cumsum(np.asarray(fine, float), axis=0), atol=1e-6)
 
 
 def test_increments_are_independent_normals_of_the_right_variance(x64):
     steps, t1, paths = 4, 2.0, 200_000
-    dw = jax.vmap(lambda key: brownian.increments(key, steps, t1, 1))(jax.random.split(jax.random.key(2), paths))[
-        ..., 0
-    ]
+    draw = jax.jit(jax.vmap(lambda key: brownian.increments(key, steps, t1, 1)[:, 0]))
+    dw = np.asarray(draw(jax.random.split(jax.random.key(2), paths)))
     # A sample covariance of N(0, v) pairs has standard error v sqrt((1 + [i = j]) / paths).
     expected = (t1 / steps) * np.eye(steps)
     error = (t1 / steps) * np.sqrt((1 + np.eye(steps)) / paths)
-    assert np.all(np.abs(np.cov(np.asarray(dw).T) - expected) < 4 * error)
+    assert np.all(np.abs(np.cov(dw.T) - expected) < 4 * error)
     assert np.all(np.abs(np.mean(dw, axis=0)) < 4 * (t1 / steps / paths) ** 0.5)
 
 

@@ -35,8 +35,11 @@ def test_step_and_its_gradient_are_those_of_diffrax(x64, activation, noises):
     def ours_and_theirs(y, increment):
         return [step(solver, y, drift, diffusion, increment)[0] for solver in (Milstein(), diffrax.ItoMilstein())]
 
-    values = jax.jit(ours_and_theirs)(y, increment)
-    slopes = jax.jit(jax.jacrev(ours_and_theirs, (0, 1)))(y, increment)
+    @jax.jit
+    def values_and_slopes(*point):
+        return ours_and_theirs(*point), jax.jacrev(ours_and_theirs, (0, 1))(*point)
+
+    values, slopes = values_and_slopes(y, increment)
     np.testing.assert_allclose(values[0], values[1], rtol=1e-12)
     for one, other in zip(*slopes, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-13)
@@ -70,13 +73,14 @@ def test_the_step_of_geometric_brownian_motion_is_that_of_the_formula(x64, noise
     """The noise commutes, so the step has the first terms of the exponential: 1 + s dW + ((s dW)^2 - s^2 dt) / 2."""
     volatility, increment = np.array([0.5, -1.0, 2.0])[:noises], np.array([0.2, -0.1, 0.4])[:noises]
     y, dt = np.array([1.0, -3.0]), 0.2
-    found = step(
-        Milstein(),
-        jnp.asarray(y),
-        lambda t, y, args: args * y,
-        lambda t, y, args: y[:, None] * volatility,
-        jnp.asarray(increment),
-    )[0]
+
+    def drift(t, y, args):
+        return args * y
+
+    def diffusion(t, y, args):
+        return y[:, None] * volatility
+
+    found = jax.jit(lambda y, increment: step(Milstein(), y, drift, diffusion, increment)[0])(y, increment)
     shock = volatility @ increment * (0.1 + 2 * 0.3)  # the control of the test's step
     factor = 1 + 0.7 * dt + shock + (shock**2 - volatility @ volatility * dt) / 2
     np.testing.assert_allclose(found, factor * y, rtol=1e-12)

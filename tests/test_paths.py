@@ -72,14 +72,15 @@ def assert_same(found, expected, keep):
 @pytest.mark.parametrize("keep", [True, False])
 def test_one_path_is_that_of_a_loop(x64, keep):
     noise = NOISES[:, 0]
-    assert_same([one_path(simulator(keep=keep), jnp.asarray(TIMES), jnp.asarray(noise))], [states(TIMES, noise)], keep)
+    found = jax.jit(lambda times, noise: one_path(simulator(keep=keep), times, noise))(TIMES, noise)
+    assert_same([found], [states(TIMES, noise)], keep)
 
 
 @pytest.mark.parametrize(("antithetic", "keep"), [(True, True), (False, False)])
 def test_coupled_paths_are_those_of_a_loop(x64, antithetic, keep):
     noise = NOISES[:, 0]
-    found = coupled_paths(simulator(keep=keep), jnp.asarray(TIMES), jnp.asarray(noise), antithetic=antithetic)
-    assert_same(found, pair_of_states(noise, antithetic), keep)
+    coupled = jax.jit(lambda times, noise: coupled_paths(simulator(keep=keep), times, noise, antithetic=antithetic))
+    assert_same(coupled(TIMES, noise), pair_of_states(noise, antithetic), keep)
 
 
 @pytest.mark.parametrize(
@@ -88,28 +89,38 @@ def test_coupled_paths_are_those_of_a_loop(x64, antithetic, keep):
 def test_a_batch_of_pairs_is_that_of_a_loop(x64, pairs, antithetic, keep):
     """Each pair has its own context. Of an odd number of pairs one is in both halves."""
     contexts, noises = np.array([1.0, 0.5, -2.0])[:pairs], NOISES[:, :pairs]
-    found = coupled_batch(
-        lambda context: simulator(context, keep), jnp.asarray(contexts), jnp.asarray(TIMES), jnp.asarray(noises),
-        antithetic=antithetic,
-    )  # fmt: skip
+
+    @jax.jit
+    def batch(contexts, times, noises):
+        return coupled_batch(lambda context: simulator(context, keep), contexts, times, noises, antithetic=antithetic)
+
+    found = batch(contexts, TIMES, noises)
     each = [pair_of_states(noises[:, i], antithetic, context) for i, context in enumerate(contexts)]
     assert_same(found, [np.stack(paths, axis=1) for paths in zip(*each, strict=True)], keep)
 
 
 def test_without_antithetic_and_without_contexts_there_are_two_paths_of_each_pair(x64):
-    times, noises = jnp.asarray(TIMES), jnp.asarray(NOISES[:, :2])
+    noises = NOISES[:, :2]
     each = [pair_of_states(NOISES[:, i], False) for i in range(2)]
-    assert_same(coupled_paths(simulator(), times, noises[:, 0]), each[0], keep=True)
-    found = coupled_batch(lambda context: simulator(), None, times, noises)
+    found = jax.jit(lambda times, noise: coupled_paths(simulator(), times, noise))(TIMES, noises[:, 0])
+    assert_same(found, each[0], keep=True)
+    batch = jax.jit(lambda times, noises: coupled_batch(lambda context: simulator(), None, times, noises))
+    found = batch(TIMES, noises)
     assert_same(found, [np.stack(paths, axis=1) for paths in zip(*each, strict=True)], keep=True)
 
 
 def test_no_step_comes_after_a_jump(x64):
     """Heun's reversible step would forget its state at a jump."""
-    times, noise, reversible = jnp.asarray(TIMES), jnp.asarray(NOISES[:, 0]), simulator(solver=diffrax.ReversibleHeun())
+    noise, reversible = NOISES[:, 0], simulator(solver=diffrax.ReversibleHeun())
     solver, y, args = reversible.solver, reversible.y0, reversible.args
-    state = solver.init(reversible.terms(noise[0]), times[0], times[1], y, args)
-    for t0, t1, increment in zip(times[:-1], times[1:], noise, strict=True):
-        terms = reversible.terms(increment)
-        y, _, _, state, _ = solver.step(terms, t0, t1, y, args, state, made_jump=False)
-    np.testing.assert_allclose(one_path(reversible, times, noise)[0], y, rtol=1e-12)
+
+    @jax.jit
+    def step(y, state, t0, t1, increment):
+        y, _, _, state, _ = solver.step(reversible.terms(increment), t0, t1, y, args, state, made_jump=False)
+        return y, state
+
+    state = solver.init(reversible.terms(jnp.asarray(noise[0])), TIMES[0], TIMES[1], y, args)
+    for t0, t1, increment in zip(TIMES[:-1], TIMES[1:], noise, strict=True):
+        y, state = step(y, state, t0, t1, increment)
+    found, _ = jax.jit(lambda times, noise: one_path(reversible, times, noise))(TIMES, noise)
+    np.testing.assert_allclose(found, y, rtol=1e-12)

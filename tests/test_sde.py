@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import dmlmc
-from dmlmc import brownian
 from tests.helpers.paths import path
 from tests.helpers.problems import StoredPath, neural_loss, neural_params
 
@@ -20,19 +19,19 @@ SOLVERS = [
 ]
 
 
-def solved_by_diffrax(loss, params, noise, solver, times=None):
-    grid = jnp.linspace(0.0, loss.t1, noise.shape[0] + 1)
+def solved_by_diffrax(loss, params, noise, solver, dt, times=None):
+    """On steps of length dt, at most as many as the noise has: a path is the same on every grid."""
     control = StoredPath(path(noise), loss.t1)
     solution = diffrax.diffeqsolve(
         diffrax.MultiTerm(diffrax.ODETerm(loss.drift), diffrax.ControlTerm(loss.diffusion, control)),
         solver,
         0.0,
         loss.t1,
-        None,
+        dt,
         loss.y0,
         params,
         saveat=diffrax.SaveAt(t1=True) if times is None else diffrax.SaveAt(ts=jnp.array(times)),
-        stepsize_controller=diffrax.StepTo(grid),
+        max_steps=len(noise),
     )
     return loss.terminal(solution.ys[-1] if times is None else solution.ys, params)
 
@@ -48,34 +47,44 @@ def test_value_and_gradient_are_those_of_diffrax_on_the_same_path(x64, solver):
     noise = loss.sample(jax.random.key(0), level=2)
 
     @eqx.filter_jit
-    def ours(params):
-        value, gradient = eqx.filter_value_and_grad(lambda params: loss.loss(params, noise))(params)
-        coarse = eqx.filter_value_and_grad(lambda params: loss.pair(params, noise)[1])(params)
-        fine = eqx.filter_value_and_grad(lambda params: loss.pair(params, noise)[0])(params)
-        return (value, gradient), fine, coarse
+    @eqx.filter_value_and_grad
+    def alone(params):
+        return loss.loss(params, noise)
 
     @eqx.filter_jit
-    def theirs(params, noise):
-        return eqx.filter_value_and_grad(lambda params: solved_by_diffrax(loss, params, noise, solver))(params)
+    @eqx.filter_value_and_grad
+    def of_pair(params, which):
+        return jnp.stack(loss.pair(params, noise))[which]
 
-    alone, fine, coarse = ours(params)
-    assert_same(alone, theirs(params, noise))
-    assert_same(fine, alone)
-    assert_same(coarse, theirs(params, brownian.coarsen(noise)))
+    @eqx.filter_jit
+    @eqx.filter_value_and_grad
+    def theirs(params, dt):
+        return solved_by_diffrax(loss, params, noise, solver, dt)
+
+    fine, coarse = (of_pair(params, jnp.array(which)) for which in (0, 1))
+    assert_same(alone(params), theirs(params, jnp.array(1 / 16)))
+    assert_same(fine, alone(params))
+    assert_same(coarse, theirs(params, jnp.array(1 / 8)))
 
 
 def test_observed_states_are_those_of_diffrax(x64):
     times = [0.25, 0.75, 1.0]
     loss, params = neural_loss(jnp.float64, observation_times=times), neural_params(jnp.float64)
     assert loss.terminal(jnp.zeros((3, 2)), params) == 6.0  # it sums over times and components
+
+    @eqx.filter_jit
+    def ours(params, noise):
+        return loss.loss(params, noise)
+
+    @eqx.filter_jit
+    def theirs(params, noise):
+        return solved_by_diffrax(loss, params, noise, diffrax.ItoMilstein(), 1 / len(noise), times)
+
     for level in (0, 2):
         noise = loss.sample(jax.random.key(1), level)
-        np.testing.assert_allclose(
-            loss.loss(params, noise), solved_by_diffrax(loss, params, noise, diffrax.ItoMilstein(), times), rtol=1e-12
-        )
-        if level:
-            expected = loss.loss(params, noise), loss.loss(params, loss.coarsen(noise))
-            np.testing.assert_allclose(loss.pair(params, noise), expected, rtol=1e-12)
+        np.testing.assert_allclose(ours(params, noise), theirs(params, noise), rtol=1e-12)
+    expected = ours(params, noise), ours(params, loss.coarsen(noise))
+    np.testing.assert_allclose(eqx.filter_jit(loss.pair)(params, noise), expected, rtol=1e-12)
 
 
 def geometric_brownian_motion(solver, volatility=0.5):
@@ -99,13 +108,11 @@ def test_strong_order_against_the_exact_solution(x64, solver, slope):
 
     @eqx.filter_jit
     def squares(level):
-        def one(key):
-            noise = loss.sample(key, level)
-            exact = jnp.exp(rate - 0.5**2 / 2 + 0.5 * path(noise)[-1, 0])
-            return (loss.loss(rate, noise) - exact) ** 2, loss.difference(rate, noise, level)
-
-        error, difference = jax.vmap(one)(jax.random.split(jax.random.key(level), samples))
-        return error, (difference - difference.mean()) ** 2
+        noises = loss.batch(jax.random.split(jax.random.key(level), samples), level)
+        exact = jnp.exp(rate - 0.5**2 / 2 + 0.5 * noises.sum((1, 2)))
+        fine, coarse = loss.pairs(rate, noises)
+        difference = fine - coarse
+        return (fine - exact) ** 2, (difference - difference.mean()) ** 2
 
     logs, deviations = [], []
     for level in levels:
@@ -122,9 +129,15 @@ def test_noise_is_shared_between_the_paths_of_a_pair(x64):
     """Without coupling the variance of D_l would not fall at all."""
     loss = geometric_brownian_motion(None)
     keys = jax.random.split(jax.random.key(0), 500)
-    coupled = jax.vmap(lambda key: loss.difference(jnp.array(0.1), loss.sample(key, 5), 5))(keys)
-    alone = jax.vmap(lambda key: loss.loss(jnp.array(0.1), loss.sample(key, 5)))(keys)
-    assert jnp.var(coupled) < 1e-3 * jnp.var(alone)
+
+    @jax.jit
+    @jax.vmap
+    def coupled_and_alone(key):
+        rate, noise = jnp.array(0.1), loss.sample(key, 5)
+        return loss.difference(rate, noise, 5), loss.loss(rate, noise)
+
+    coupled, alone = coupled_and_alone(keys)
+    assert np.var(coupled) < 1e-3 * np.var(alone)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
@@ -132,7 +145,8 @@ def test_the_dtype_is_that_of_y0(x64, dtype):
     loss = neural_loss(dtype)
     noise = loss.sample(jax.random.key(0), 1)
     assert noise.dtype == dtype
-    assert loss.difference(neural_params(dtype), noise, 1).dtype == dtype
+    difference = eqx.filter_eval_shape(lambda params: loss.difference(params, noise, 1), neural_params(dtype))
+    assert difference.dtype == dtype
 
 
 @pytest.mark.parametrize(

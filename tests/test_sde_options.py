@@ -1,6 +1,9 @@
 """Options of SDELoss: a trained start, context, copies, the antithetic coupling, samples at once."""
 
+import warnings
+
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,14 +36,19 @@ def params_of(start=1.5, mu=0.2):
 
 def test_a_start_that_is_a_parameter_is_trained(x64):
     """Against finite differences on one path, and against the closed form of the mean."""
-    loss, params = geometric(), params_of()
+    loss = geometric()
     noise = loss.sample(jax.random.key(0), 2)
     for function in (lambda params: loss.loss(params, noise), lambda params: loss.difference(params, noise, 2)):
-        gradient = jax.grad(function)(params)["start"]
-        shifted = [function(params | {"start": params["start"] + shift}) for shift in (1e-5, -1e-5)]
-        assert gradient == pytest.approx(float(shifted[0] - shifted[1]) / 2e-5, rel=1e-7)
-    keys = jax.random.split(jax.random.key(1), 4000)
-    slopes = jax.vmap(lambda key: jax.grad(loss.loss)(params, loss.sample(key, 6))["start"])(keys)
+        value_and_slope = jax.jit(jax.value_and_grad(function))
+        _, gradient = value_and_slope(params_of())
+        (above, _), (below, _) = (value_and_slope(params_of(start=1.5 + shift)) for shift in (1e-5, -1e-5))
+        assert gradient["start"] == pytest.approx((float(above) - float(below)) / 2e-5, rel=1e-7)
+
+    @jax.jit
+    def slopes_of(keys):
+        return jax.vmap(lambda key: jax.grad(loss.loss)(params_of(), loss.sample(key, 6))["start"])(keys)
+
+    slopes = np.asarray(slopes_of(jax.random.split(jax.random.key(1), 4000)))
     assert abs(slopes.mean() - np.exp(0.2)) < 4 * slopes.std() / 4000**0.5 + 1e-3  # the scheme's bias is below 1e-3
 
 
@@ -48,8 +56,8 @@ def test_a_fixed_start_and_a_function_that_returns_it_are_one_loss(x64):
     fixed, function = geometric(y0=jnp.array([1.5])), geometric()
     noise = fixed.sample(jax.random.key(0), 2)
     np.testing.assert_array_equal(noise, function.sample(jax.random.key(0), 2))
-    assert fixed.loss(params_of(), noise) == function.loss(params_of(), noise)
-    assert fixed.pair(params_of(), noise) == function.pair(params_of(), noise)
+    loss_and_pair = eqx.filter_jit(lambda loss: (loss.loss(params_of(), noise), *loss.pair(params_of(), noise)))
+    assert loss_and_pair(fixed) == loss_and_pair(function)
 
 
 DATA = np.array([0.5, 1.0, 2.0, 4.0])  # NumPy, because the JAX dtype depends on the test's x64 setting
@@ -67,28 +75,35 @@ def with_data(**options):
 def test_fine_and_coarse_path_share_their_context(x64):
     """Telescoping is exact on the same noise, and the losses are those of a loss without context, row by row."""
     loss, params = with_data(), params_of()
-    for seed in range(8):
-        noise = loss.sample(jax.random.key(seed), 2)
+
+    @jax.jit
+    def losses(key):
+        noise = loss.sample(key, 2)
         increments, row = noise
-        fine, coarse = loss.pair(params, noise)
         plain = geometric(
-            y0=params["start"] * jnp.asarray(DATA)[row][None],
+            y0=lambda params: params["start"] * jnp.asarray(DATA)[row][None],
             drift=lambda t, y, params: params["mu"] * y,
             diffusion=lambda t, y, params: 0.3 * y[:, None],
-            terminal=lambda y, params, row=row: (y[0] - jnp.asarray(DATA)[row]) ** 2,
+            terminal=lambda y, params: (y[0] - jnp.asarray(DATA)[row]) ** 2,
         )
-        assert fine == pytest.approx(float(plain.loss(params, increments)), rel=1e-12)
-        assert coarse == pytest.approx(float(loss.loss(params, loss.coarsen(noise))), rel=1e-12)
-        assert coarse == pytest.approx(float(plain.loss(params, plain.coarsen(increments))), rel=1e-12)
+        of_plain = plain.loss(params, increments), plain.loss(params, plain.coarsen(increments))
+        return loss.pair(params, noise), loss.loss(params, loss.coarsen(noise)), of_plain
+
+    for seed in range(8):
+        (fine, coarse), coarse_alone, (plain_fine, plain_coarse) = losses(jax.random.key(seed))
+        assert fine == pytest.approx(float(plain_fine), rel=1e-12)
+        assert coarse == pytest.approx(float(coarse_alone), rel=1e-12)
+        assert coarse == pytest.approx(float(plain_coarse), rel=1e-12)
 
 
 def test_the_mean_over_contexts_is_that_of_a_loop_over_the_data(x64):
     loss, params, count = with_data(), params_of(), 20_000
     noises = loss.batch(jax.random.split(jax.random.key(0), count), 1)
-    found = loss.losses(params, noises)
-    increments = noises[0]
-    by_row = [np.asarray(loss.losses(params, (increments, jnp.full(count, row)))).mean() for row in range(len(DATA))]
-    assert abs(found.mean() - np.mean(by_row)) < 4 * float(found.std()) / count**0.5
+    increments, contexts = noises
+    losses = eqx.filter_jit(loss.losses)
+    found = np.asarray(losses(params, noises))
+    by_row = [losses(params, (increments, np.full_like(contexts, row))).mean() for row in range(len(DATA))]
+    assert abs(found.mean() - np.mean(by_row)) < 4 * found.std() / count**0.5
     assert np.ptp(by_row) > 1  # the rows differ, so a context that is not drawn would show
 
 
@@ -115,22 +130,31 @@ def test_two_copies_are_two_copies_in_one_state(x64):
     together = two_copies_in_one_state(lambda y, params: jnp.sum((y[:, 0] - 1) * (y[:, 1] - 1)))
     noise, params = copies.sample(jax.random.key(0), 2), {"mu": jnp.array(0.2)}
     flat = together.sample(jax.random.key(0), 2)
-    assert noise.shape == (16, 2, 1) and copies.states(params, noise).shape == (2, 2, 1)
-    np.testing.assert_array_equal(noise.reshape(16, 2), flat)
-    for one, other in ((copies.loss, together.loss), (copies.pair, together.pair)):
-        np.testing.assert_allclose(one(params, noise), other(params, flat), rtol=1e-12)
-    ours = jax.grad(lambda params: copies.difference(params, noise, 2))(params)["mu"]
-    assert ours == pytest.approx(float(jax.grad(lambda params: together.difference(params, flat, 2))(params)["mu"]))
+    assert noise.shape == (16, 2, 1) and jax.eval_shape(copies.states, params, noise).shape == (2, 2, 1)
+    np.testing.assert_array_equal(np.reshape(noise, (16, 2)), flat)
+
+    def values_and_slope(loss, noise):
+        def difference(params):
+            fine, coarse = loss.pair(params, noise)
+            return fine - coarse, (fine, coarse)
+
+        slope, pair = jax.grad(difference, has_aux=True)(params)
+        return (loss.loss(params, noise), *pair), slope["mu"]
+
+    ours, our_slope = jax.jit(lambda: values_and_slope(copies, noise))()
+    theirs, their_slope = jax.jit(lambda: values_and_slope(together, flat))()
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    assert our_slope == pytest.approx(float(their_slope))
 
 
 def test_two_copies_make_the_square_of_a_mean_unbiased(x64):
     """(E S - 2)^2 with E S = 1.5 e^mu; the square of one path would have its variance on top."""
     loss = geometric(copies=2, terminal=lambda y, params: (y[0, 0] - 2) * (y[1, 0] - 2))
-    params, count = params_of(), 40_000
-    values = loss.losses(params, loss.batch(jax.random.split(jax.random.key(0), count), 5))
+    keys = jax.random.split(jax.random.key(0), 40_000)
+    values = np.asarray(jax.jit(lambda keys: loss.losses(params_of(), loss.batch(keys, 3)))(keys))
     exact = (1.5 * np.exp(0.2) - 2) ** 2
-    error = float(values.std()) / count**0.5
-    assert abs(float(values.mean()) - exact) < 4 * error + 1e-3 and error < 0.01
+    error = values.std() / len(values) ** 0.5
+    assert abs(values.mean() - exact) < 4 * error + 1e-3 and error < 0.01
     assert 1.5**2 * np.exp(0.4) * (np.exp(0.09) - 1) > 10 * error  # the variance of S would show
 
 
@@ -151,68 +175,73 @@ def stochastic_volatility(**options):
 def test_the_antithetic_pair_is_the_mean_of_two_fine_paths_and_the_same_coarse_one(x64):
     plain, antithetic = stochastic_volatility(), stochastic_volatility(antithetic=True)
     params, noise = {"scale": jnp.array(0.3)}, plain.sample(jax.random.key(0), 2)
-    swapped = noise.reshape(8, 2, 2)[:, ::-1].reshape(16, 2)
-    fine, coarse = antithetic.pair(params, noise)
-    by_hand = (plain.loss(params, noise) + plain.loss(params, swapped)) / 2
-    assert fine == pytest.approx(float(by_hand), rel=1e-12)
-    assert coarse == pytest.approx(float(plain.pair(params, noise)[1]), rel=1e-12)
-    assert fine != plain.pair(params, noise)[0]
-    assert antithetic.loss(params, noise) == plain.loss(params, noise)  # level 0 is one plain path
+    swapped = np.reshape(noise, (8, 2, 2))[:, ::-1].reshape(16, 2)
+    loss_of_plain = eqx.filter_jit(plain.loss)
+    fine, coarse = eqx.filter_jit(antithetic.pair)(params, noise)
+    plain_fine, plain_coarse = eqx.filter_jit(plain.pair)(params, noise)
+    by_hand = (float(loss_of_plain(params, noise)) + float(loss_of_plain(params, swapped))) / 2
+    assert fine == pytest.approx(by_hand, rel=1e-12)
+    assert coarse == pytest.approx(float(plain_coarse), rel=1e-12)
+    assert fine != plain_fine
+    assert eqx.filter_jit(antithetic.loss)(params, noise) == loss_of_plain(params, noise)  # level 0 is one plain path
 
 
 def test_the_antithetic_coupling_has_the_mean_of_the_plain_one(x64):
     params, keys = {"scale": jnp.array(0.3)}, jax.random.split(jax.random.key(3), 20_000)
-    values = [
-        loss.differences(params, loss.batch(keys, 1), 1)
-        for loss in (stochastic_volatility(), stochastic_volatility(antithetic=True))
-    ]
-    gap = np.asarray(values[1] - values[0])
+    losses = stochastic_volatility(), stochastic_volatility(antithetic=True)
+    noises = losses[0].batch(keys, 1)
+    values = [np.asarray(eqx.filter_jit(loss.differences)(params, noises, 1)) for loss in losses]
+    gap = values[1] - values[0]
     assert abs(gap.mean()) < 4 * gap.std() / len(gap) ** 0.5
     assert np.var(values[1]) < np.var(values[0]) / 2
 
 
-def clark_cameron(**options):
-    """dX = dW1, dY = scale X dW2: without Levy areas no scheme has a strong order above 1/2."""
-    settings = {
-        "drift": lambda t, y, params: jnp.zeros_like(y),
-        "diffusion": lambda t, y, params: jnp.diag(jnp.stack([jnp.ones_like(y[0]), params["scale"] * y[0]])),
-        "terminal": lambda y, params: jnp.exp(-(y[1] ** 2)),
-    }
-    return stochastic_volatility(**(settings | options))
+def clark_cameron(antithetic):
+    """dX = dW1, dY = scale X dW2: without Levy areas no scheme has a strong order above 1/2.
+
+    Whether the loss has a kink is one of the parameters, so that both losses are one compiled program.
+    """
+    return stochastic_volatility(
+        drift=lambda t, y, params: jnp.zeros_like(y),
+        diffusion=lambda t, y, params: jnp.diag(jnp.stack([jnp.ones_like(y[0]), params["scale"] * y[0]])),
+        terminal=lambda y, params: jnp.where(params["kink"], jnp.maximum(y[1] - 1.0, 0.0), jnp.exp(-(y[1] ** 2))),
+        antithetic=antithetic,
+    )
 
 
-@pytest.mark.filterwarnings("ignore:Rates. b")  # the plain coupling has b near c
-def test_the_antithetic_coupling_gives_b_back_where_noise_does_not_commute(x64):
-    params, found = {"scale": jnp.array(1.0)}, {}
-    for antithetic in (False, True):
-        loss = clark_cameron(antithetic=antithetic)
-        _, report = dmlmc.calibrate(
-            loss, params, jax.random.key(0), 50_000, max_level=4, steps=[4, 8, 16, 32, 64], drop=1
-        )
-        found[antithetic] = report.fitted.b
-    assert found[False].estimate < 1.4 and found[True].estimate > 1.8, found
-    assert found[False].high < found[True].low
+@pytest.fixture(scope="module")
+def calibrated():
+    """The check lists of three losses of noise that does not commute."""
+    plain, antithetic = clark_cameron(False), clark_cameron(True)
+
+    def report(loss, kink):
+        params = {"scale": jnp.array(1.0), "kink": jnp.array(kink)}
+        return dmlmc.calibrate(loss, params, jax.random.key(0), 60_000, max_level=4, steps=[4, 8, 16, 32, 64])[1]
+
+    with jax.enable_x64(True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Rates. b")  # the plain coupling has b near c
+        return {"plain": report(plain, False), "antithetic": report(antithetic, False), "kinked": report(plain, True)}
 
 
-@pytest.mark.filterwarnings("ignore:Rates. b")
-def test_calibrate_warns_of_a_kink_that_depends_on_the_dynamics(x64):
+def test_the_antithetic_coupling_gives_b_back_where_noise_does_not_commute(calibrated):
+    plain, antithetic = (calibrated[name].fitted.b for name in ("plain", "antithetic"))
+    assert plain.estimate < 1.4 and antithetic.estimate > 1.8, (plain, antithetic)
+    assert plain.high < antithetic.low
+
+
+def test_calibrate_warns_of_a_kink_that_depends_on_the_dynamics(calibrated):
     """The gradient of a call in a parameter of the dynamics has an indicator: b near 0.5, as noise does not commute."""
-    options = {"params": {"scale": jnp.array(1.0)}, "key": jax.random.key(0), "budget": 60_000, "max_level": 4}
-    options |= {"steps": [4, 8, 16, 32, 64]}
-    _, kinked = dmlmc.calibrate(clark_cameron(terminal=lambda y, params: jnp.maximum(y[1] - 1.0, 0.0)), **options)
-    smooth = clark_cameron(terminal=lambda y, params: jax.nn.softplus(5 * (y[1] - 1.0)), antithetic=True)
-    _, smoothed = dmlmc.calibrate(smooth, **options)
+    kinked, smooth = calibrated["kinked"], calibrated["antithetic"]
     assert 0.2 < kinked.fitted.b.estimate < 0.8
     assert any("b = 0." in warning and "kink" in warning for warning in kinked.warnings())
-    assert not any("kink" in warning for warning in smoothed.warnings())
+    assert not any("kink" in warning for warning in smooth.warnings())
 
 
 def test_commutative_noise_loses_nothing_by_the_antithetic_coupling(x64):
     params, keys = params_of(), jax.random.split(jax.random.key(0), 4000)
-    variances = [
-        float(jnp.var(loss.differences(params, loss.batch(keys, 3), 3)))
-        for loss in (geometric(), geometric(antithetic=True))
-    ]
+    losses = geometric(), geometric(antithetic=True)
+    noises = losses[0].batch(keys, 3)
+    variances = [np.var(eqx.filter_jit(loss.differences)(params, noises, 3)) for loss in losses]
     assert variances[1] <= variances[0] * 1.05
 
 
@@ -229,13 +258,18 @@ def test_the_accounts_count_both_fine_paths():
     assert paired.samples[1] / plain.samples[1] == pytest.approx((3 / 5) ** 0.5, rel=0.02)
 
 
-@pytest.mark.parametrize("at_once", [1, 3, 64])
-def test_samples_at_once_changes_memory_only(x64, at_once):
-    whole, parts = geometric(), geometric(samples_at_once=at_once)
-    plan, key = dmlmc.plan(RATES, 1, samples=[7, 4], periods=[1, 1]), jax.random.key(0)
-    one, other = (dmlmc.mlmc(loss, plan).estimate(params_of(), (), 0, key)[0] for loss in (whole, parts))
-    np.testing.assert_allclose(one["mu"], other["mu"], rtol=1e-12)
-    assert parts.samples_at_once(3) == at_once and whole.samples_at_once(3) is None
+def test_samples_at_once_changes_memory_only(x64):
+    def slope(loss):
+        plan = dmlmc.plan(RATES, 1, samples=[7, 4], periods=[1, 1])
+        return dmlmc.mlmc(loss, plan).estimate(params_of(), (), 0, jax.random.key(0))[0]["mu"]
+
+    whole = geometric()
+    expected = slope(whole)
+    assert whole.samples_at_once(3) is None
+    for at_once in (1, 3, 64):
+        parts = geometric(samples_at_once=at_once)
+        np.testing.assert_allclose(slope(parts), expected, rtol=1e-12)
+        assert parts.samples_at_once(3) == at_once
 
 
 def test_everything_at_once_trains_on_a_mesh_and_in_a_batch_of_seeds(x64):
@@ -248,16 +282,15 @@ def test_everything_at_once_trains_on_a_mesh_and_in_a_batch_of_seeds(x64):
         antithetic=True,
         observation_times=None,
     )
-    plan = dmlmc.plan(RATES, 2, level0_samples=4)
-    settings = {"steps": 5, "progress": False}
+    plan = dmlmc.plan(RATES, 1, level0_samples=4)
+    estimator, meshed = dmlmc.delayed_mlmc(loss, plan), dmlmc.delayed_mlmc(loss, plan, mesh=dmlmc.mesh(samples=1))
+
+    def trained(estimator, key):
+        return dmlmc.train(estimator, optax.sgd(0.01), params_of(), steps=5, key=key, progress=False)[0]
+
     keys = jax.random.split(jax.random.key(0), 2)
-    alone = [
-        dmlmc.train(dmlmc.delayed_mlmc(loss, plan), optax.sgd(0.01), params_of(), key=key, **settings)[0]
-        for key in keys
-    ]
-    batch, _ = dmlmc.train(dmlmc.delayed_mlmc(loss, plan), optax.sgd(0.01), params_of(), key=keys, **settings)
-    meshed = dmlmc.delayed_mlmc(loss, plan, mesh=dmlmc.mesh(samples=1))
-    shared, _ = dmlmc.train(meshed, optax.sgd(0.01), params_of(), key=keys[0], **settings)
+    alone = [trained(estimator, key) for key in keys]
+    batch, shared = trained(estimator, keys), trained(meshed, keys[0])
     for name in ("mu", "start"):
         np.testing.assert_allclose(batch[name], [float(one[name]) for one in alone], rtol=1e-10)
         assert shared[name] == pytest.approx(float(alone[0][name]), rel=1e-10)
@@ -325,30 +358,36 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize("samples", [2, 5])
-def test_a_batch_of_pairs_is_each_pair_by_itself(x64, options, samples):
+def test_a_batch_of_pairs_is_each_pair_by_itself(x64, options):
     """In a batch, half of the coarse paths step at a time. Losses and gradients, also of an odd number of paths."""
-    loss, params = geometric(**options), params_of()
-    noises = loss.batch(jax.random.split(jax.random.key(1), samples), 2)
-    weights = jnp.linspace(0.5, 2.0, 2 * samples)  # another one for every loss, so that none can be mistaken
+    loss, count = geometric(**options), 5
+    noises = jax.tree.map(np.asarray, loss.batch(jax.random.split(jax.random.key(1), count), 2))
+    weights = np.linspace(0.5, 2.0, 2 * count).reshape(2, count)  # another one for every loss: none can be mistaken
 
-    def total(pairs):
-        return lambda params: (jnp.concatenate(pairs(params)) @ weights, jnp.stack(pairs(params)))
+    def first(noises, start, stop):
+        return jax.tree.map(lambda leaf: leaf[start:stop], noises)
 
-    def alone(params):
-        each = [loss.pairs(params, jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], noises)) for i in range(samples)]
-        return [jnp.concatenate(losses) for losses in zip(*each, strict=True)]
+    def gradient_of(pairs):
+        """Of the weighted sum of the fine and coarse losses, with the losses themselves."""
 
-    def mapped(params):
+        def total(params, noises, weights):
+            losses = jnp.stack(pairs(params, noises))
+            return jnp.sum(weights * losses), losses
+
+        return jax.jit(jax.grad(total, has_aux=True))
+
+    def mapped(params, noises):
         return jax.vmap(lambda noise: loss.pair(params, noise))(noises)
 
-    found = [
-        jax.jit(jax.grad(total(pairs), has_aux=True))(params)
-        for pairs in (alone, mapped, lambda params: loss.pairs(params, noises))
-    ]
-    for one, *others in zip(*map(jax.tree.leaves, found), strict=True):
-        for other in others:
-            np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
+    batched = gradient_of(loss.pairs)
+    alone = [batched(params_of(), first(noises, i, i + 1), weights[:, i : i + 1]) for i in range(count)]
+    for pairs, samples in ((batched, 2), (batched, 5), (gradient_of(mapped), 5)):
+        gradient, losses = pairs(params_of(), first(noises, 0, samples), weights[:, :samples])
+        expected = [losses for _, losses in alone[:samples]]
+        np.testing.assert_allclose(losses, np.concatenate(expected, axis=1), rtol=1e-11, atol=1e-12)
+        for name, found in gradient.items():
+            by_itself = np.sum([one[name] for one, _ in alone[:samples]])
+            np.testing.assert_allclose(found, by_itself, rtol=1e-11, atol=1e-12)
 
 
 PARAMS, NO_CONTEXT = np.array([0.5, -0.25]), np.array([0.5, -1.0])
@@ -399,26 +438,38 @@ def looped(loss, noise, context):
 
 
 @pytest.mark.parametrize("options", LOOPED.values(), ids=LOOPED)
-@pytest.mark.parametrize("samples", [1, 2])
-def test_losses_and_pairs_are_those_of_a_loop(x64, options, samples):
-    loss, params = euler_loss(**options), jnp.asarray(PARAMS)
-    noises = loss.batch(jax.random.split(jax.random.key(1), samples), 1)
-    increments, contexts = map(np.asarray, noises if "context" in options else (noises, [NO_CONTEXT] * samples))
+def test_losses_and_pairs_are_those_of_a_loop(x64, options):
+    loss = euler_loss(**options)
+
+    @jax.jit
+    def values(params, noises):
+        first, noise = (jax.tree.map(lambda leaf, rows=rows: leaf[rows], noises) for rows in (slice(1), 0))
+        return {
+            "pairs": loss.pairs(params, noises),
+            "pairs of one sample": loss.pairs(params, first),
+            "pair": loss.pair(params, noise),
+            "states": loss.states(params, noise),
+            "losses": (loss.loss(params, noise), loss.loss(params, loss.coarsen(noise))),
+        }
+
+    noises = loss.batch(jax.random.split(jax.random.key(1), 2), 1)
+    increments, contexts = map(np.asarray, noises if "context" in options else (noises, [NO_CONTEXT] * 2))
     fine, coarse = [], []
     for one, context in zip(increments, contexts, strict=True):
         swapped = one.reshape(3, 2, -1)[:, ::-1].reshape(one.shape)
         both = [looped(loss, noise, context)[1] for noise in (one, swapped if "antithetic" in options else one)]
         fine.append(np.mean(both))
         coarse.append(looped(loss, one[0::2] + one[1::2], context)[1])
-    np.testing.assert_allclose(loss.pairs(params, noises), [fine, coarse], rtol=1e-11)
-    noise = jax.tree.map(lambda leaf: leaf[0], noises)
-    if samples == 1:
-        np.testing.assert_allclose(loss.pair(params, noise), [fine[0], coarse[0]], rtol=1e-11)
-    else:
-        states, value = looped(loss, increments[0], contexts[0])
-        np.testing.assert_allclose(loss.states(params, noise), states, rtol=1e-11)
-        np.testing.assert_allclose(loss.loss(params, noise), value, rtol=1e-11)
-        np.testing.assert_allclose(loss.loss(params, loss.coarsen(noise)), coarse[0], rtol=1e-11)
+    states, value = looped(loss, increments[0], contexts[0])
+    expected = {
+        "pairs": (fine, coarse),
+        "pairs of one sample": (fine[:1], coarse[:1]),
+        "pair": (fine[0], coarse[0]),
+        "states": states,
+        "losses": (value, coarse[0]),
+    }
+    for name, found in values(PARAMS, noises).items():
+        np.testing.assert_allclose(found, expected[name], rtol=1e-11, err_msg=name)
 
 
 def test_the_smallest_sizes_are_accepted():
