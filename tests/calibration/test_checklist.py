@@ -68,7 +68,7 @@ def test_the_verdict_gives_the_noise_over_many_steps():
 
 def test_the_largest_safe_step_is_that_of_the_theory_for_known_constants(x64):
     """Smoothness 2^(-d l) L, exactly: so is the step, and its interval has no width."""
-    report = dmlmc.CheckList.from_measurement(measure(quadratic(), samples=512))
+    report = dmlmc.CheckList.from_measurement(measure(quadratic(), max_level=3, samples=512))
     levels = np.arange(len(report.table))
     known = largest_safe_step(2.0 * 2.0 ** (-TRUE.d * levels), report.plan.periods)
     assert report.safe_step == pytest.approx((known, known, known), rel=1e-6)
@@ -111,7 +111,7 @@ def test_calibrate_gives_rates_for_a_plan_and_a_report_to_print(x64):
 
 
 def test_a_notebook_shows_the_check_list_as_a_table_with_readable_headers(x64):
-    report = dmlmc.CheckList.from_measurement(measure(quadratic(), samples=512))
+    report = dmlmc.CheckList.from_measurement(measure(quadratic(), max_level=3, samples=512))
     shown = report._repr_html_()
     headers = re.findall("<th>(.+?)</th>", shown)
     assert "telescoping gap [standard errors]" in headers and not any("_" in header for header in headers)
@@ -122,9 +122,8 @@ def test_a_notebook_shows_the_check_list_as_a_table_with_readable_headers(x64):
 
 
 def test_calibrate_takes_a_second_point(x64):
-    rates, _ = dmlmc.calibrate(
-        quadratic(), jnp.zeros(3), jr.key(0), 9_000, max_level=2, other=jnp.asarray(NEARBY), steps=[1, 2, 4], blocks=8
-    )
+    options = {"max_level": 3, "steps": [1, 2, 4, 8], "blocks": 16}
+    rates, _ = dmlmc.calibrate(quadratic(), jnp.zeros(3), jr.key(0), 9_000, other=jnp.asarray(NEARBY), **options)
     assert rates.d == pytest.approx(TRUE.d, abs=1e-3)
 
 

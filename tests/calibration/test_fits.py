@@ -76,22 +76,22 @@ def test_the_scheme_decides_b_on_geometric_brownian_motion(x64, solver, rate):
 
 
 def test_several_points_give_the_mean_of_their_exponents(x64):
-    points = [measure(key=key, max_level=2, blocks=8) for key in (0, 1)]
+    points = [measure(key=key, max_level=3) for key in (0, 1)]
     alone, both = [dmlmc.fit_rates(point) for point in points], dmlmc.fit_rates(points)
     assert both.b.estimate == pytest.approx((alone[0].b.estimate + alone[1].b.estimate) / 2)
     assert both.b.high - both.b.low < max(one.b.high - one.b.low for one in alone)
 
 
 def test_bad_arguments_of_fits_are_named():
-    found = measure(max_level=2, blocks=4)
-    other = Measurement(found.blocks[found.blocks.level < 2], found.levels[:2])
+    found = measure(max_level=3, blocks=32)
+    other = Measurement(found.blocks[found.blocks.level < 3], found.levels[:3])
     flat = Measurement(found.blocks.assign(variance=0.0), found.levels)
     for options, error, message in [
         ({"measured": []}, TypeError, "fit_rates: measured must be a dmlmc.Measurement"),
         ({"measured": [1]}, TypeError, "fit_rates: measured must be a dmlmc.Measurement"),
         ({"measured": [found, other]}, ValueError, "fit_rates: measured must have the same levels"),
         ({"measured": flat}, ValueError, "fit_rates: measured needs a positive variance"),
-        ({"drop": 2}, ValueError, "fit_rates: drop must leave two levels or more of the 3 measured"),
+        ({"drop": 3}, ValueError, "fit_rates: drop must leave two levels or more of the 4 measured"),
         ({"drop": -1}, ValueError, "fit_rates: drop must be at least 0"),
         ({"resamples": 1}, ValueError, "fit_rates: resamples must be at least 20"),
     ]:

@@ -14,6 +14,14 @@ from tests.helpers.measurements import POINT, TRUE, measure
 from tests.helpers.problems import neural_loss, neural_params
 
 
+@pytest.fixture(scope="module")
+def neural():
+    """A loss and two points nearby. Measurements of the same loss share compiled programs."""
+    with jax.enable_x64(True):
+        params = neural_params(jnp.float64)
+        return neural_loss(jnp.float64), params, eqx.tree_at(lambda params: params.scale, params, params.scale + 0.01)
+
+
 def test_statistics_of_the_quadratic_loss_are_the_exact_ones(x64):
     found = measure(max_level=3, samples=4096).table().set_index("level")
     for level, row in found.iterrows():
@@ -29,7 +37,7 @@ def test_statistics_of_the_quadratic_loss_are_the_exact_ones(x64):
 
 def test_kurtosis_is_that_of_the_norm_of_a_normal_vector(x64):
     """With no mean and n components it is (n + 2) / n."""
-    found = measure(params=1e-9 * POINT, other=2e-9 * POINT, samples=8192).table()
+    found = measure(params=1e-9 * POINT, other=2e-9 * POINT, max_level=3, samples=8192).table()
     np.testing.assert_allclose(found["kurtosis"], 5 / 3, atol=4 * (8.9 / 8192) ** 0.5)  # the variance of |g|^4 is 8.9
 
 
@@ -42,25 +50,22 @@ def test_the_number_of_samples_changes_neither_program_nor_memory(x64):
             return super().loss(params, noise)
 
     loss = Counting(3, 2.0, 0.5, TRUE)
-    measure(loss, samples=64)
+    measure(loss, max_level=1, samples=64)
     before = len(traced)
-    measure(loss, samples=4096)
+    measure(loss, max_level=1, samples=4096)
     assert before == len(traced) > 0
 
 
-def test_streamed_equals_unstreamed(x64):
-    loss, params = neural_loss(jnp.float64), neural_params(jnp.float64)
-    other = eqx.tree_at(lambda params: params.scale, params, params.scale + 0.01)
-    whole, pieces = (measure(loss, params, other, max_level=1, samples=64, blocks=4, chunk=chunk) for chunk in (16, 3))
+def test_streamed_equals_unstreamed(x64, neural):
+    whole, pieces = (measure(*neural, max_level=1, samples=64, blocks=4, chunk=chunk) for chunk in (16, 3))
     pd.testing.assert_frame_equal(whole.blocks, pieces.blocks, rtol=1e-9)
     pd.testing.assert_frame_equal(whole.levels, pieces.levels, rtol=1e-6)
 
 
-def test_statistics_are_those_of_gradients_by_hand(x64):
+def test_statistics_are_those_of_gradients_by_hand(x64, neural):
     """All samples at once, one gradient each, from the same keys."""
-    loss, params = neural_loss(jnp.float64), neural_params(jnp.float64)
-    other = eqx.tree_at(lambda params: params.scale, params, params.scale + 0.01)
-    found = measure(loss, params, other, max_level=1, samples=12, blocks=4, chunk=2)
+    loss, params, other = neural
+    found = measure(loss, params, other, max_level=1, samples=12, blocks=4, chunk=3)
     pair_key = jr.split(jr.key(0))[0]
 
     @eqx.filter_jit
@@ -90,9 +95,9 @@ def test_the_squared_mean_averages_all_ways_to_halve_the_blocks():
     assert noise == pytest.approx(np.sum(np.var(means, axis=0, ddof=1)) / 4)
 
 
-def test_a_level_made_by_one_sample_is_named():
-    found = measure(max_level=1, samples=64, blocks=4)
-    wild = found.blocks.assign(fourth_moment=found.blocks.second_moment.mean() ** 2 * 64 * (found.blocks.level == 1))
+def test_a_level_made_by_one_sample_is_named(x64):
+    found = measure(max_level=3)
+    wild = found.blocks.assign(fourth_moment=found.blocks.second_moment.mean() ** 2 * 256 * (found.blocks.level == 1))
     assert found.dominated_levels() == []
     assert Measurement(wild, found.levels).dominated_levels() == [1]
 

@@ -29,6 +29,9 @@ from dmlmc.paths import coupled_paths
 MODEL = Heston(variance=0.09)  # away from its long-run mean, so that the mean moves
 
 
+initial = eqx.filter_jit(initial_trader)
+
+
 @eqx.filter_jit
 def simulated(loss, level, paths, seed=0, trader=None):
     noises = loss.batch(jax.random.split(jax.random.key(seed), paths), level)
@@ -113,13 +116,13 @@ def test_v_alone_has_strong_order_one_and_the_stock_only_in_antithetic_pairs():
 
 
 def test_the_objectives_are_what_they_say():
-    price, flat = 1.3, Trader(HedgeNetwork(MODEL, 1, jax.random.key(0)), jnp.array(0.1))
-    quadratic, tail = (heston_loss(MODEL, tail=tail).terminal for tail in (None, 0.1))
+    price, flat = 1.3, Trader(eqx.filter_jit(HedgeNetwork)(MODEL, 1, jax.random.key(0)), jnp.array(0.1))
+    quadratic, tail = (eqx.filter_jit(heston_loss(MODEL, tail=tail).terminal) for tail in (None, 0.1))
     y = jnp.array([price, 0.04, 0.05])  # payoff 0.3, profit 0.05, cash 0.1
     assert float(quadratic(y, flat)) == pytest.approx(0.15**2, rel=1e-4)
     assert float(tail(y, flat)) == pytest.approx(0.1 + 0.15 / 0.1, rel=1e-4)
     assert float(tail(y.at[2].set(0.3), flat)) == pytest.approx(0.1, rel=1e-4)
-    rounded = smoothed(heston_loss(MODEL), 0.05).terminal.objective
+    rounded = eqx.filter_jit(smoothed(heston_loss(MODEL), 0.05).terminal.objective)
     assert float(rounded(jnp.array(1.0), jnp.array(0.0), flat)) == pytest.approx(
         (0.05 * np.log(2) - 0.1) ** 2, rel=1e-3
     )
@@ -129,10 +132,15 @@ def test_the_least_expected_shortfall_over_the_cash_is_the_mean_of_the_tail():
     loss, paths = heston_loss(MODEL, tail=0.1, cost=0.0), 4000
     trader = Trader(BlackScholesHedge(Market(0.0, 0.2, 1.0, 1.0, 1.0)), jnp.array(0.0))
     states = simulated(loss, 0, paths)
-    profits = jax.vmap(lambda one: trading_profit(MODEL, trader.hedge, one))(states)
-    needed = np.sort(np.maximum(np.asarray(states[:, -1, 0]) - 1, 0) - np.asarray(profits))
-    at = [eqx.tree_at(lambda one: one.cash, trader, jnp.array(cash)) for cash in needed[[-500, -401, -300]]]
-    losses = [float(jnp.mean(jax.vmap(lambda one, trader=trader: loss.terminal(one, trader))(states))) for trader in at]
+    profits = jax.jit(jax.vmap(lambda one: trading_profit(MODEL, trader.hedge, one)))(states)
+    needed = np.sort(np.maximum(np.asarray(states)[:, -1, 0] - 1, 0) - np.asarray(profits))
+
+    @jax.jit
+    def mean_loss(cash):
+        with_cash = eqx.tree_at(lambda one: one.cash, trader, cash)
+        return jnp.mean(jax.vmap(lambda one: loss.terminal(one, with_cash))(states))
+
+    losses = [float(mean_loss(jnp.array(cash))) for cash in needed[[-500, -401, -300]]]
     assert losses[1] == pytest.approx(needed[-400:].mean(), rel=1e-4) and losses[1] == min(losses)
 
 
@@ -141,21 +149,25 @@ def test_trades_cost_a_share_of_their_value():
     holdings = jnp.array([[0.5, 1.0], [0.2, 3.0]])
     free = 0.5 * 0.2 + 1.0 * 0.1 - 0.2 * 0.1 - 3.0 * 0.2
     trades = 0.5 * 1.0 + 1.0 * 0.5 + 0.3 * 1.2 + 2.0 * 0.6
-    np.testing.assert_allclose(gains(holdings, states), free, rtol=1e-5)
-    np.testing.assert_allclose(gains(holdings, states, cost=0.01), free - 0.01 * trades, rtol=1e-5)
-    np.testing.assert_allclose(gains(holdings[:, :1], states), 0.5 * 0.2 - 0.2 * 0.1, rtol=1e-5)
+
+    @jax.jit
+    def found():
+        return gains(holdings, states), gains(holdings, states, cost=0.01), gains(holdings[:, :1], states)
+
+    np.testing.assert_allclose(found(), [free, free - 0.01 * trades, 0.5 * 0.2 - 0.2 * 0.1], rtol=1e-5)
 
 
 def test_continuous_trading_by_euler_is_trading_at_every_step():
-    trader = initial_trader(jax.random.key(3), MODEL, swap=True)
+    trader = initial(jax.random.key(3), MODEL, swap=True)
     euler = {"solver": diffrax.Euler(), "antithetic": False, "coarsest_steps": 4}
     continuous, dates = heston_loss(MODEL, **euler), heston_loss(MODEL, cost=0.0, **euler)
     noise = continuous.sample(jax.random.key(1), 0)
-    np.testing.assert_allclose(continuous.loss(trader, noise), dates.loss(trader, noise), rtol=1e-4)
+    one, other = eqx.filter_jit(lambda trader: (continuous.loss(trader, noise), dates.loss(trader, noise)))(trader)
+    np.testing.assert_allclose(one, other, rtol=1e-4)
 
 
 def test_a_loss_of_another_smoothing_compiles_nothing():
-    loss, trader = heston_loss(MODEL, cost=0.0, coarsest_steps=2), initial_trader(jax.random.key(0), MODEL)
+    loss, trader = heston_loss(MODEL, cost=0.0, coarsest_steps=2), initial(jax.random.key(0), MODEL)
     traced = []
 
     @eqx.filter_jit
@@ -170,7 +182,7 @@ def test_a_loss_of_another_smoothing_compiles_nothing():
 def test_training_finds_the_price():
     loss = heston_loss(cost=0.0, coarsest_steps=4, antithetic=False)
     trained, _ = dmlmc.train(
-        dmlmc.naive(loss, 0, 256), optax.adam(0.01), initial_trader(jax.random.key(0), swap=True), 200,
+        dmlmc.naive(loss, 0, 256), optax.adam(0.01), initial(jax.random.key(0), swap=True), 200,
         jax.random.key(1), progress=False,
     )  # fmt: skip
     assert float(trained.cash) == pytest.approx(float(call_price(Heston()).price), rel=0.1)

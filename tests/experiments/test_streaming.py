@@ -32,10 +32,14 @@ def test_who_is_where_predicts_every_gradient_of_the_estimator(stride):
     loss, params = clock_loss(chunks), jnp.ones(chunks)
     plan = dmlmc.plan(RATES, max_level, samples=[1, 1, 1], periods=[1, 2, 4], allocation="paper")
     estimator = dmlmc.streaming_mlmc(loss, plan, stride=stride)
-    whole = [
-        np.asarray(jax.grad(lambda p, level=level: loss.difference(p, loss.sample(jr.key(0), level), level))(params))
-        for level in range(max_level + 1)
-    ]
+
+    @jax.jit
+    def whole_gradients(params):
+        levels = range(max_level + 1)
+        noises = [loss.sample(jr.key(0), level) for level in levels]
+        return [jax.grad(loss.difference)(params, noise, level) for noise, level in zip(noises, levels, strict=True)]
+
+    whole = [np.asarray(gradient) for gradient in whole_gradients(params)]
     where = streaming.whereabouts(max_level, steps, stride)
     middles = (np.arange(chunks) + 0.5) / chunks
     state = estimator.init(params)
