@@ -125,6 +125,8 @@ def test_calibrate_takes_a_second_point(x64):
     options = {"max_level": 3, "steps": [1, 2, 4, 8], "blocks": 16}
     rates, _ = dmlmc.calibrate(quadratic(), jnp.zeros(3), jr.key(0), 9_000, other=jnp.asarray(NEARBY), **options)
     assert rates.d == pytest.approx(TRUE.d, abs=1e-3)
+    with pytest.raises(ValueError, match="other must differ from params"):  # so it is the given point that is used
+        dmlmc.calibrate(quadratic(), jnp.zeros(3), jr.key(0), 9_000, other=jnp.zeros(3), **options)
 
 
 def test_calibrate_refuses_a_variance_that_grows(x64):
