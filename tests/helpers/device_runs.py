@@ -75,9 +75,14 @@ def one_of_eight_diverges(mesh):
 
 def streamed(mesh, directory=None):
     """Numbers of a streaming run, perhaps one that is resumed, and a gradient of a hand-written loop."""
-    loss, params = neural_loss(jnp.float64, coarsest_steps=2), neural_params(jnp.float64)
-    plan = dmlmc.plan(RATES, 2, samples=[5, 3, 2])
-    estimator = dmlmc.streaming_mlmc(loss, plan, mesh=mesh)
+    params = {"pull": jnp.array(0.5), "scale": jnp.array([0.3, 0.4])}
+    loss = dmlmc.SDELoss(  # compiles faster than a neural SDE, and streaming compiles longest
+        drift=lambda t, y, params: -params["pull"] * y,
+        diffusion=lambda t, y, params: jnp.diag(params["scale"] * (1 + 0.5 * jnp.sin(y + t))),
+        terminal=lambda y, params: jnp.sum((y - 1) ** 2),
+        y0=jnp.array([0.5, -0.2]), t1=1.0, coarsest_steps=2, noise_dim=2,
+    )  # fmt: skip
+    estimator = dmlmc.streaming_mlmc(loss, dmlmc.plan(RATES, 2, samples=[5, 3, 2]), mesh=mesh)
     settings = {"validation": None, "evaluate_every": 4, "seeds": 2, "mesh": mesh}
     if directory is not None:
         trained(estimator, 7, params, directory=directory, **settings)
@@ -112,10 +117,15 @@ def eight():
         "8 seeds": dmlmc.mesh(samples=1, seeds=8),
     }
     assert dict(meshes["8 samples"].shape) == {"seeds": 1, "samples": 8}
+    methods = {
+        "none": ESTIMATORS,
+        "8 samples": ["MLMC", "delayed MLMC"],
+        "4 samples, 2 seeds": ["naive", "delayed MLMC"],
+        "8 seeds": ["delayed MLMC"],  # each device has whole gradients
+    }
     found = {}
     for name, mesh in meshes.items():
-        methods = ["delayed MLMC"] if name == "8 seeds" else ESTIMATORS  # there each device has whole gradients
-        found[name] = {method: trained(ESTIMATORS[method](LOSS), mesh=mesh) for method in methods}
+        found[name] = {method: trained(ESTIMATORS[method](LOSS), mesh=mesh) for method in methods[name]}
     other_meshes = {
         "3 samples, by jax.make_mesh": jax.make_mesh((3,), ("samples",), devices=jax.devices()[:3]),
         "4 seeds, no axis for samples": jax.sharding.Mesh(np.array(jax.devices()[4:]), ("seeds",)),
@@ -130,6 +140,7 @@ def eight():
         found[name]["streaming MLMC"] = streamed(meshes[name])
         neural = dmlmc.naive(loss, 1, 5, mesh=meshes[name])
         found[name]["neural SDE"] = trained(neural, 3, params, 2, validation=None, evaluate_every=3)
+        found[name]["neural SDE"] += numbers(neural.estimate(params, (), 0, jr.key(5)))
     try:
         trained(ESTIMATORS["naive"](LOSS), mesh=dmlmc.mesh(samples=1, seeds=3))
     except ValueError as error:

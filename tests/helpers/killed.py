@@ -16,17 +16,17 @@ import dmlmc
 from dmlmc.training import checkpoint
 
 
-def train(directory=None, steps=600, groups=1):
+def train(directory=None, steps=300, groups=1):
     """On several devices ``groups`` of them share the seeds, and the devices of a group share every gradient."""
     rates = dmlmc.Rates(1.8, 1.0, 1.0)
     quadratic = dmlmc.QuadraticLoss(dimension=3, L=1.0, M=1.0, rates=rates)
     return dmlmc.train(
-        dmlmc.delayed_mlmc(quadratic, dmlmc.plan(rates, 2, samples=[8, 4, 2], allocation="paper")),
+        dmlmc.delayed_mlmc(quadratic, dmlmc.plan(rates, 1, samples=[8, 2], allocation="paper")),
         optax.adam(0.1),
         jax.numpy.ones(3),
         steps,
         jax.random.split(jax.random.key(0), 2),
-        validation=lambda params: quadratic.mean(params, 2),
+        validation=lambda params: quadratic.mean(params, 1),
         evaluate_every=50,
         directory=directory,
         checkpoint_every=1,
@@ -40,11 +40,7 @@ def start(directory, *, devices=1, **options):
     """Start ``in_a_process`` in a fresh process, forked from one that has imported everything and computed nothing."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    # Bit for bit only if compiled alike: see conftest.py. The cache spares each process the compilation.
-    cache = ("compilation_cache_dir", "persistent_cache_min_compile_time_secs", "persistent_cache_min_entry_size_bytes")
-    config = {f"jax_{name}": getattr(jax.config, f"jax_{name}") for name in cache}
-    config |= {"jax_disable_most_optimizations": True, "jax_num_cpu_devices": devices}
-    process = context.Process(target=in_a_process, args=(config, directory), kwargs=options)
+    process = context.Process(target=in_a_process, args=(devices, directory), kwargs=options)
     process.start()
     return process
 
@@ -77,7 +73,7 @@ def kill_repeatedly(directory, times, **options):
         before, process = written(directory), start(directory, **options)
         if count % 4:  # in the training itself
             wait_for_checkpoint(directory, before, process)
-            time.sleep(chance.uniform(0, 0.05))
+            time.sleep(chance.uniform(0, 0.02))
         else:  # while it starts, reads the checkpoint, traces and compiles
             until = time.monotonic() + chance.uniform(0, 1.5)
             while time.monotonic() < until and written(directory) == before:  # on a fast machine it is past that sooner
@@ -87,16 +83,15 @@ def kill_repeatedly(directory, times, **options):
     return in_training
 
 
-def in_a_process(config, directory, *, dies_at_save=None, result=None, log=None, distributed=None, **options):
-    """``train`` with JAX's ``config``, killed halfway through checkpoint number ``dies_at_save``.
+def in_a_process(devices, directory, *, dies_at_save=None, result=None, log=None, distributed=None, **options):
+    """``train`` on so many devices, killed halfway through checkpoint number ``dies_at_save``.
 
     What it returns goes to the file ``result``, and stderr, also that of JAX's own threads, to the file ``log``.
     ``distributed`` are arguments of ``jax.distributed.initialize``.
     """
     if log is not None:
         os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
-    for name, value in config.items():
-        jax.config.update(name, value)
+    jax.config.update("jax_num_cpu_devices", devices)
     if distributed is not None:
         jax.distributed.initialize(**distributed)
     write, saves = np.savez, []

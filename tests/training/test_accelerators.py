@@ -25,16 +25,16 @@ ESTIMATORS = {
 }
 
 
-def assert_runs_there(traced, platform):
-    """It lowers, and neither asks for 64 bits nor calls back to Python."""
-    text = traced.lower(lowering_platforms=(platform,)).as_text()
-    assert "stablehlo" in text
-    assert "f64" not in text and "callback" not in text
+def assert_runs_there(traced, platforms=PLATFORMS):
+    """It lowers for each of them, and neither asks for 64 bits nor calls back to Python. It is traced once for all."""
+    for platform in platforms:
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        assert "stablehlo" in text, platform
+        assert "f64" not in text and "callback" not in text, platform
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("method", ESTIMATORS)
-def test_training_and_validation_lower_for_accelerators(method, platform):
+def test_training_and_validation_lower_for_accelerators(method):
     """The steps of a run with two seeds, and the validation of ``mean_loss``."""
     loss, keys = neural_loss(), jax.random.split(jax.random.key(0), 2)
     start = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2) if eqx.is_inexact_array(leaf) else leaf, neural_params())
@@ -45,17 +45,16 @@ def test_training_and_validation_lower_for_accelerators(method, platform):
     program = Program(
         ESTIMATORS[method](loss), optax.adam(0.01), Start(start), keys, evaluate=evaluate, mesh=one_device()
     )
-    assert_runs_there(program._advance, platform)
-    assert_runs_there(program._evaluate, platform)
+    assert_runs_there(program._advance)
+    assert_runs_there(program._evaluate)
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("antithetic", [False, True])
-def test_measurements_lower_for_accelerators(platform, antithetic):
+def test_measurements_lower_for_accelerators(antithetic):
     loss, params = neural_loss(antithetic=antithetic), neural_params()
     arguments = loss, params, params, 1, 4, jnp.asarray(2), 8
-    assert_runs_there(jax.jit(lambda key: _pair_blocks(*arguments, key, 2)).trace(jax.random.key(0)), platform)
-    assert_runs_there(jax.jit(lambda key: _lone_blocks(*arguments, key)).trace(jax.random.key(0)), platform)
+    assert_runs_there(jax.jit(lambda key: _pair_blocks(*arguments, key, 2)).trace(jax.random.key(0)))
+    assert_runs_there(jax.jit(lambda key: _lone_blocks(*arguments, key)).trace(jax.random.key(0)))
 
 
 @pytest.mark.parametrize("wrong", ["64 bits", "a callback"])
@@ -70,4 +69,4 @@ def test_a_program_that_would_not_run_there_is_found(wrong):
 
         traced = jax.jit(function).trace(jnp.ones(2, jnp.float32))
         with pytest.raises((AssertionError, ValueError)):  # JAX itself may refuse
-            assert_runs_there(traced, "cuda")
+            assert_runs_there(traced, ["cuda"])

@@ -3,6 +3,7 @@
 import os
 import random
 import resource
+import shutil
 import signal
 import time
 
@@ -18,7 +19,7 @@ import dmlmc
 from dmlmc.training import checkpoint
 from dmlmc.training.program import PRINTED
 from tests.helpers import killed
-from tests.helpers.runs import PLAN, QUADRATIC, assert_same_run, run
+from tests.helpers.runs import PLAN, QUADRATIC, assert_same_run, halved, run
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +91,23 @@ def test_without_locks_a_directory_is_used_and_torn_files_stay(tmp_path, monkeyp
 
 def test_runs_work_without_locks(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint.fcntl, "flock", no_locks)
-    run(steps=6, directory=tmp_path)
+    halved(6, directory=tmp_path)
     monkeypatch.setattr(checkpoint, "fcntl", None)
-    assert_same_run(run(directory=tmp_path), run())
+    assert_same_run(halved(directory=tmp_path), halved())
+
+
+@pytest.fixture(scope="module")
+def six_steps(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("six_steps")
+    run(steps=6, directory=directory)
+    return directory
+
+
+@pytest.fixture
+def stopped(six_steps, tmp_path):
+    """The directory of a run that was stopped after six steps, and that a test may harm."""
+    shutil.copy(six_steps / checkpoint.FILE_NAME, tmp_path)
+    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -108,25 +123,24 @@ def test_runs_work_without_locks(tmp_path, monkeypatch):
         ({"estimator": dmlmc.mlmc(QUADRATIC, PLAN)}, "method"),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path, change, what):
-    run(steps=6, directory=tmp_path)
-    before = (tmp_path / checkpoint.FILE_NAME).read_bytes()
+def test_a_checkpoint_of_another_run_is_refused_and_kept(stopped, change, what):
+    before = (stopped / checkpoint.FILE_NAME).read_bytes()
     with pytest.raises(dmlmc.CheckpointError, match=f"another run: its {what} differs"):
-        run(steps=6, directory=tmp_path, **change)
-    assert (tmp_path / checkpoint.FILE_NAME).read_bytes() == before
+        run(steps=6, directory=stopped, **change)
+    assert (stopped / checkpoint.FILE_NAME).read_bytes() == before
 
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
-    run(steps=6, directory=tmp_path)
+    halved(6, directory=tmp_path)
     monkeypatch.setattr("dmlmc.training.store.version", lambda name: "0.0.1")
     with pytest.raises(dmlmc.CheckpointError, match=r"its dmlmc version differs \('.+' there, '0.0.1' here\)"):
-        run(steps=6, directory=tmp_path)
+        halved(6, directory=tmp_path)
 
 
 def test_a_checkpoint_beyond_the_steps_asked_for_is_refused(tmp_path):
-    run(steps=10, directory=tmp_path)
+    halved(10, directory=tmp_path)
     with pytest.raises(ValueError, match=r"train: steps must be at least 10, where the run .* got 6"):
-        run(steps=6, directory=tmp_path)
+        halved(6, directory=tmp_path)
 
 
 IDENTITY = {"method": "a test"}
@@ -230,10 +244,10 @@ def test_any_other_file_is_refused(tmp_path_factory, content):
 
 
 def test_a_damaged_checkpoint_stops_a_run(tmp_path):
-    run(steps=6, directory=tmp_path)
+    halved(6, directory=tmp_path)
     (tmp_path / checkpoint.FILE_NAME).write_bytes(b"x" * 100)
     with pytest.raises(dmlmc.CheckpointError, match=r"cannot be read .*Give another directory, or delete this one"):
-        run(steps=6, directory=tmp_path)
+        halved(6, directory=tmp_path)
 
 
 def test_keys_and_small_floats_survive(tmp_path):
@@ -285,7 +299,7 @@ def test_a_checkpoint_of_another_jax_is_known_by_its_numbers_alone(tmp_path):
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_and_nothing_else(tmp_path, monkeypatch):
-    run(steps=6, directory=tmp_path)
+    halved(6, directory=tmp_path)
     before = (tmp_path / checkpoint.FILE_NAME).read_bytes()
     write, limits = np.savez, resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -302,13 +316,13 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_nothing_else(tmp_path, monke
         with pytest.raises(
             dmlmc.CheckpointError, match=r"cannot be written .*File too large.* is intact. Fix the cause"
         ):
-            run(steps=23, directory=tmp_path)
+            halved(23, directory=tmp_path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {checkpoint.FILE_NAME: before}
-    assert_same_run(run(directory=tmp_path), run())
+    assert_same_run(halved(directory=tmp_path), halved())
 
 
 @pytest.mark.parametrize("place", ["file", "file/under"])
 def test_a_directory_that_cannot_be_had_is_refused_before_training(tmp_path, place):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(dmlmc.CheckpointError, match=f"{tmp_path}/{place} cannot be used .* Give another directory"):
-        run(steps=10**9, directory=tmp_path / place)
+        halved(10**9, directory=tmp_path / place)

@@ -22,6 +22,19 @@ def evaluation(step=10, **options):
     return seen[-1]
 
 
+@pytest.fixture(scope="module")
+def at_ten():
+    """The evaluation at step 10, to go on from. Several tests do, as its arrays can be used again."""
+    return evaluation()
+
+
+@pytest.fixture(scope="module")
+def at_seven():
+    """The evaluation of a run that ended between two of the others, and the run that goes on from there."""
+    info = evaluation(7)
+    return info, run(params=info)
+
+
 @pytest.mark.parametrize("key", [KEYS, KEYS[1]], ids=["four keys", "one key"])
 def test_going_on_with_the_same_plan_is_the_uninterrupted_run(key):
     info = evaluation(key=key)
@@ -34,28 +47,28 @@ def test_going_on_with_the_same_plan_is_the_uninterrupted_run(key):
         assert record.seconds.min() == info.seconds and (record.groupby("seed").seconds.diff().dropna() > 0).all()
 
 
-def test_the_first_row_is_the_start_also_between_evaluations(tmp_path):
-    info = evaluation(7)
+def test_the_first_row_is_the_start_also_between_evaluations(tmp_path, at_seven):
+    info, from_there = at_seven
     trained, record = run(params=info, steps=9, directory=tmp_path)
     assert record[record.seed == 0].step.tolist() == [7, 9]
     trained, record = run(params=info, directory=tmp_path)  # resumed: the row of step 9 is left out, that of 7 is not
     assert record[record.seed == 0].step.tolist() == [7, 10, 15, 20, 23]
-    assert_same_run((trained, record), run(params=info))
+    assert_same_run((trained, record), from_there)
 
 
-def test_the_row_of_the_start_survives_a_run_that_breaks_off_before_the_next(tmp_path):
+def test_the_row_of_the_start_survives_a_run_that_breaks_off_before_the_next(tmp_path, at_seven):
     def break_off(info):
         if info.step == 10:
             raise KeyboardInterrupt
 
-    info = evaluation(7)
+    info, from_there = at_seven
     with pytest.raises(KeyboardInterrupt):
         run(params=info, directory=tmp_path, checkpoint_every=1, callback=break_off)
-    assert_same_run(run(params=info, directory=tmp_path), run(params=info))
+    assert_same_run(run(params=info, directory=tmp_path), from_there)
 
 
-def test_a_new_plan_takes_over_the_gradients_that_are_held():
-    info, seen = evaluation(), []
+def test_a_new_plan_takes_over_the_gradients_that_are_held(at_ten):
+    info, seen = at_ten, []
     run(params=info, estimator=dmlmc.delayed_mlmc(QUADRATIC, OTHER), steps=12, callback=seen.append, evaluate_every=1)
     start, after = seen[0].estimator_state, seen[1].estimator_state
     assert set(start.gradients) == {2, 3} and seen[0].step == 10
@@ -66,8 +79,8 @@ def test_a_new_plan_takes_over_the_gradients_that_are_held():
     np.testing.assert_array_equal(seen[0].optimiser_state[0].mu, info.optimiser_state[0].mu)
 
 
-def test_costs_go_on_and_the_first_step_of_new_levels_is_a_whole_refresh():
-    info = evaluation()
+def test_costs_go_on_and_the_first_step_of_new_levels_is_a_whole_refresh(at_ten):
+    info = at_ten
     _, record = run(params=info, estimator=dmlmc.delayed_mlmc(QUADRATIC, OTHER))
     costs = record[record.seed == 0].set_index("step")
     assert costs.work[10] == info.work and costs.span[10] == info.span
@@ -81,22 +94,22 @@ def test_costs_go_on_and_the_first_step_of_new_levels_is_a_whole_refresh():
 def test_another_method_goes_on_with_the_optimiser_of_the_first(x64):
     info = evaluation(params=jnp.ones(3))
     trained, _ = run(params=info, estimator=dmlmc.mlmc(QUADRATIC, PLAN))
-    params, state, estimator, optimiser = (
-        info.params[2],
-        info.optimiser_state,
-        dmlmc.mlmc(QUADRATIC, PLAN),
-        optax.adam(0.1),
-    )
-    state = jax.tree.map(lambda leaf: leaf[2], state)
-    for step in range(10, 23):
+    estimator, optimiser = dmlmc.mlmc(QUADRATIC, PLAN), optax.adam(0.1)
+
+    @jax.jit
+    def stepped(params, state, step):
         grads, _ = estimator.estimate(params, (), step, KEYS[2])
         updates, state = optimiser.update(grads, state, params)
-        params = optax.apply_updates(params, updates)
+        return optax.apply_updates(params, updates), state
+
+    params, state = jax.tree.map(lambda leaf: leaf[2], (info.params, info.optimiser_state))
+    for step in range(10, 23):
+        params, state = stepped(params, state, step)
     np.testing.assert_allclose(trained[2], params, rtol=1e-10)
 
 
-def test_a_new_plan_keeps_its_branches_in_a_batch_and_on_a_mesh():
-    info = evaluation()
+def test_a_new_plan_keeps_its_branches_in_a_batch_and_on_a_mesh(at_ten):
+    info = at_ten
     start = Start(info.params, info.optimiser_state, info.estimator_state, info.step)
     for mesh in (dmlmc.mesh(samples=1), None):
         estimator = dmlmc.delayed_mlmc(QUADRATIC, OTHER, mesh=mesh)
@@ -106,23 +119,22 @@ def test_a_new_plan_keeps_its_branches_in_a_batch_and_on_a_mesh():
 
 
 def test_equinox_modules_go_on():
-    loss, params, seen = neural_loss(), neural_params(), []
-    estimator, key = dmlmc.delayed_mlmc(loss, PLAN), jax.random.key(8)
+    seen, plan = [], dmlmc.plan(RATES, 1, samples=[8, 4], allocation="paper")
+    estimator, key = dmlmc.delayed_mlmc(neural_loss(), plan), jax.random.key(8)
     settings = {"optimiser": optax.adam(1e-2), "key": key, "progress": False, "evaluate_every": 3}
-    dmlmc.train(estimator, params=params, steps=3, callback=seen.append, **settings)
-    trained, _ = dmlmc.train(estimator, params=seen[-1], steps=6, **settings)
-    whole, _ = dmlmc.train(estimator, params=params, steps=6, **settings)
-    assert trained.label == 3
+    whole, _ = dmlmc.train(estimator, params=neural_params(), steps=6, callback=seen.append, **settings)
+    trained, record = dmlmc.train(estimator, params=seen[1], steps=6, **settings)
+    assert trained.label == 3 and record.step.tolist() == [3, 6]
     for one, other in zip(*(jax.tree.leaves(eqx.filter(t, eqx.is_array)) for t in (trained, whole)), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_checkpoint_knows_where_its_run_started(tmp_path):
-    info = evaluation()
+def test_a_checkpoint_knows_where_its_run_started(tmp_path, at_ten, at_seven):
+    info = at_ten
     first = run(params=info, steps=15, directory=tmp_path)
     assert_same_run(run(params=info, steps=15, directory=tmp_path), first)
     held = jax.tree.map(lambda leaf: 2 * leaf if leaf.dtype == jnp.float32 else leaf, info.estimator_state)
-    others = [info.params[0], info._replace(step=9), info._replace(estimator_state=held), evaluation(5)]
+    others = [info.params[0], info._replace(step=9), info._replace(estimator_state=held), at_seven[0]]
     for other in others:
         with pytest.raises(dmlmc.CheckpointError, match="its key or start differs"):
             run(params=other, steps=15, directory=tmp_path)
@@ -143,10 +155,9 @@ def test_a_checkpoint_knows_where_its_run_started(tmp_path):
         ({"steps": 9}, "steps must be at least 10, where params is already, got 9"),
     ],
 )
-def test_an_evaluation_that_does_not_fit_is_refused(own_errors, options, message):
-    info = evaluation()
+def test_an_evaluation_that_does_not_fit_is_refused(own_errors, at_ten, options, message):
     with pytest.raises(ValueError, match=f"train: {message}"):
-        run(params=info, **options)
+        run(params=at_ten, **options)
 
 
 def of_one_seed():

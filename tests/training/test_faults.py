@@ -19,7 +19,7 @@ def result_of(file, process):
 
 
 def test_a_run_on_eight_devices_killed_ten_times_ends_as_if_never_interrupted(tmp_path):
-    options, directory = {"devices": 8, "groups": 2, "steps": 300}, tmp_path / "killed"
+    options, directory = {"devices": 8, "groups": 2, "steps": 150}, tmp_path / "killed"
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     uninterrupted = result_of(whole, killed.start(None, result=whole, **options))
     assert killed.kill_repeatedly(directory, times=10, **options) >= 7

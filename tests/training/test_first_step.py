@@ -1,6 +1,7 @@
 """A checkpoint that another version of jax wrote is read if the first step gives the numbers that it has."""
 
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,20 @@ def written_by_another_jax(directory, change=lambda entries: None):
     np.savez(file, **entries)
 
 
+@pytest.fixture(scope="module")
+def ten_steps(tmp_path_factory):
+    """The directory of a run of ten steps, and what it returned."""
+    directory = tmp_path_factory.mktemp("ten_steps")
+    return directory, run(steps=10, directory=directory)
+
+
+@pytest.fixture
+def stopped(ten_steps, tmp_path):
+    """A copy of that directory, which a test may change."""
+    shutil.copy(ten_steps[0] / checkpoint.FILE_NAME, tmp_path)
+    return tmp_path
+
+
 def test_the_same_run_goes_on_with_another_version(tmp_path):
     metrics = {"metrics": lambda params: {"first": params[0]}}
     run(steps=10, directory=tmp_path, **metrics)
@@ -36,14 +51,13 @@ def test_the_same_run_goes_on_with_another_version(tmp_path):
     assert identity[checkpoint.JAX] == jax.__version__  # and from now on it is this one's
 
 
-def test_numbers_that_differ_by_rounding_are_the_same_run(tmp_path):
+def test_numbers_that_differ_by_rounding_are_the_same_run(stopped, ten_steps):
     def round_off(entries):
         entries["first_parameters_0"] = np.nextafter(entries["first_parameters_0"], 2, dtype=np.float32)
         entries["first_loss_0"] = entries["first_loss_0"] * (1 + 1e-6)
 
-    expected = run(steps=10, directory=tmp_path)
-    written_by_another_jax(tmp_path, round_off)
-    assert_same_run(run(steps=10, directory=tmp_path), expected)
+    written_by_another_jax(stopped, round_off)
+    assert_same_run(run(steps=10, directory=stopped), ten_steps[1])
 
 
 PERIODS = dmlmc.plan(RATES, 2, samples=[8, 4, 2], periods=[1, 2, 8], allocation="paper")
@@ -65,26 +79,24 @@ SAMPLES = dmlmc.plan(RATES, 2, samples=[8, 4, 3], allocation="paper")
         ({"metrics": lambda params: {"first": params[0]}}, "metrics differs"),
     ],
 )
-def test_another_run_is_refused_and_kept(tmp_path, change, what):
-    run(steps=10, directory=tmp_path)
-    written_by_another_jax(tmp_path)
-    before = (tmp_path / checkpoint.FILE_NAME).read_bytes()
+def test_another_run_is_refused_and_kept(stopped, change, what):
+    written_by_another_jax(stopped)
+    before = (stopped / checkpoint.FILE_NAME).read_bytes()
     with pytest.raises(dmlmc.CheckpointError, match=what):
-        run(steps=10, directory=tmp_path, **change)
-    assert (tmp_path / checkpoint.FILE_NAME).read_bytes() == before
+        run(steps=10, directory=stopped, **change)
+    assert (stopped / checkpoint.FILE_NAME).read_bytes() == before
 
 
-def test_a_checkpoint_without_these_numbers_is_refused(tmp_path):
+def test_a_checkpoint_without_these_numbers_is_refused(stopped):
     def drop(entries):
         identity, names = json.loads(str(entries["identity"]))
         del entries["first_loss_0"]
         names.remove("first_loss_0")
         entries["identity"] = np.array(json.dumps([identity, names]))
 
-    run(steps=10, directory=tmp_path)
-    written_by_another_jax(tmp_path, drop)
+    written_by_another_jax(stopped, drop)
     with pytest.raises(dmlmc.CheckpointError, match="parameters and loss and metrics differ"):
-        run(steps=10, directory=tmp_path)
+        run(steps=10, directory=stopped)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float32, np.float64])

@@ -17,6 +17,18 @@ from tests.helpers.problems import neural_loss, neural_params
 from tests.helpers.runs import HALVING, KEYS, PLAN, QUADRATIC, RATES, assert_same_run, halved, run
 
 
+@pytest.fixture(scope="module")
+def whole():
+    """An uninterrupted run, to compare others with."""
+    return run()
+
+
+@pytest.fixture(scope="module")
+def in_double():
+    with jax.enable_x64(True):
+        return run(params=jnp.ones(3))
+
+
 def test_a_run_is_a_plain_loop_over_estimate_and_update(x64):
     estimator, optimiser, params = dmlmc.delayed_mlmc(QUADRATIC, PLAN), optax.adam(0.1), jnp.ones(3)
     state, optimiser_state = estimator.init(params), optimiser.init(params)
@@ -42,12 +54,12 @@ def test_the_record_is_tidy_and_its_costs_are_the_plan_s():
 
 
 @pytest.mark.parametrize("chunk_steps", [1, 4, 100])
-def test_chunks_of_any_length_give_the_same_run(chunk_steps):
-    assert_same_run(run(), run(chunk_steps=chunk_steps))
+def test_chunks_of_any_length_give_the_same_run(whole, chunk_steps):
+    assert_same_run(whole, run(chunk_steps=chunk_steps))
 
 
-def test_a_seed_is_not_touched_by_its_neighbours(x64):
-    together, record = run(params=jnp.ones(3))
+def test_a_seed_is_not_touched_by_its_neighbours(in_double, x64):
+    together, record = in_double
     for seed in (0, 3):
         alone, alone_record = run(key=KEYS[seed], params=jnp.ones(3))
         assert alone.shape == (3,)
@@ -56,8 +68,8 @@ def test_a_seed_is_not_touched_by_its_neighbours(x64):
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 9])  # one after the other, with one left over, more than there are
-def test_a_run_is_the_same_however_many_seeds_are_trained_at_once(x64, at_once):
-    (together, record), (in_turn, other) = (run(params=jnp.ones(3), seeds_at_once=given) for given in (None, at_once))
+def test_a_run_is_the_same_however_many_seeds_are_trained_at_once(in_double, x64, at_once):
+    (together, record), (in_turn, other) = in_double, run(params=jnp.ones(3), seeds_at_once=at_once)
     np.testing.assert_allclose(in_turn, together, rtol=1e-12)
     np.testing.assert_allclose(other.loss, record.loss, rtol=1e-12)
 
@@ -69,15 +81,14 @@ def test_every_seed_can_have_its_own_start():
 
 
 @pytest.mark.parametrize("stop", [5, 7, 22])
-def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path, stop):
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path, whole, stop):
     run(steps=stop, directory=tmp_path, checkpoint_every=3)
-    assert_same_run(run(steps=23, directory=tmp_path, checkpoint_every=3), run())
+    assert_same_run(run(steps=23, directory=tmp_path, checkpoint_every=3), whole)
     assert [file.name for file in tmp_path.iterdir()] == [checkpoint.FILE_NAME]
 
 
 def test_a_finished_run_is_read_back_without_training(tmp_path):
-    first = run(directory=tmp_path)
-    again = run(directory=tmp_path)
+    first, again = (halved(directory=tmp_path, validation=jnp.sum) for _ in range(2))
     assert_same_run(first, again)
     pd.testing.assert_frame_equal(first[1], again[1])  # the seconds too
 
@@ -106,14 +117,14 @@ def test_a_validation_loss_that_is_not_finite_stops_the_run():
 
 
 def test_equinox_modules_train_and_keep_what_is_not_trained():
-    loss, params = neural_loss(), neural_params()
+    loss, params, plan = neural_loss(), neural_params(), dmlmc.plan(RATES, 1, samples=[8, 4], allocation="paper")
     key = jax.random.key(8)
 
     def validation(params):
-        return dmlmc.mean_loss(loss, params, 2, 64, key)
+        return dmlmc.mean_loss(loss, params, 1, 64, key)
 
     trained, record = dmlmc.train(
-        dmlmc.delayed_mlmc(loss, PLAN), optax.adam(1e-2), params, 60, key, validation=validation, progress=False
+        dmlmc.delayed_mlmc(loss, plan), optax.adam(1e-2), params, 60, key, validation=validation, progress=False
     )
     assert trained.label == 3 and trained.drift.activation is params.drift.activation
     assert trained.scale.shape == (2,)
@@ -162,9 +173,11 @@ def resident_bytes():
 def garbage_is_collected_often():
     """Python's default. The suite's own thresholds are so large that garbage looks like a leak."""
     thresholds = gc.get_threshold()
+    gc.freeze()  # what is there already is no garbage of the test, and need not be looked at again and again
     gc.set_threshold(700, 10, 10)
     yield
     gc.set_threshold(*thresholds)
+    gc.unfreeze()
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory in use from /proc")

@@ -19,20 +19,25 @@ from tests.helpers.runs import HALVING
 ROOT = Path(__file__).parents[2]
 
 
-def two_axes():
-    """A traced program on a mesh with two axes, whose names jax may print as a set."""
-    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("seeds", "samples"))
-    program = jax.shard_map(jnp.sin, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False)
-    return jax.jit(program).trace(jnp.ones(2))
+# A traced program on a mesh with two axes, whose names jax may print as a set. It imports no more than it needs.
+PRINT_FINGERPRINT = """
+import jax
+from jax.sharding import Mesh, PartitionSpec
+import numpy as np
+from dmlmc.training.program import fingerprint
+
+mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("seeds", "samples"))
+program = jax.shard_map(jax.numpy.sin, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False)
+print(fingerprint(jax.jit(program).trace(jax.ShapeDtypeStruct((2,), "float32")), ()))
+"""
 
 
 def test_a_program_has_the_same_fingerprint_in_every_process():
     """Python orders sets of strings by a hash that is random in each process."""
-    code = "from tests.training.test_program import *; print(fingerprint(two_axes(), ()))"
-    found = set()
+    found, command = set(), [sys.executable, "-c", PRINT_FINGERPRINT]
     for seed in ("1", "3"):  # two seeds that order {"seeds", "samples"} differently
         environment = os.environ | {"PYTHONHASHSEED": seed}
-        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         found.add(done.stdout)
     assert len(found) == 1
@@ -88,9 +93,10 @@ def two_seeds(evaluate=with_metrics, start=None, rate=0.1, seed=0):
 def test_a_program_is_known_by_its_first_step():
     made = two_seeds()
     found = made.first_step()
-    start = np.array([[1.0, 2.0], [3.0, 4.0]])
+    start = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
     estimate = dmlmc.naive(LOSS, 0, 1).estimate
-    after = [x - 0.1 * estimate(x, (), 0, key)[0] for x, key in zip(jnp.array(start), made.keys, strict=True)]
+    by_hand = jax.jit(lambda x, key, step: x - 0.1 * estimate(x, (), step, key)[0])
+    after = [by_hand(x, key, 0) for x, key in zip(start, made.keys, strict=True)]
     np.testing.assert_array_equal(found["start"][0], start)
     np.testing.assert_allclose(found["parameters"][0], after, rtol=1e-6)
     np.testing.assert_allclose(found["loss"][0], [LOSS.mean(x, 0) for x in after], rtol=1e-5)
@@ -98,7 +104,7 @@ def test_a_program_is_known_by_its_first_step():
     np.testing.assert_allclose(found["metrics"], np.transpose(after)[::-1], rtol=1e-6)
     np.testing.assert_array_equal(made.params(made.initial), start)  # its memory was not reused
     late = two_seeds(start=Start(jnp.array(start), step=7)).first_step()
-    expected = [x - 0.1 * estimate(x, (), 7, key)[0] for x, key in zip(jnp.array(start), made.keys, strict=True)]
+    expected = [by_hand(x, key, 7) for x, key in zip(start, made.keys, strict=True)]
     np.testing.assert_allclose(late["parameters"][0], expected, rtol=1e-6)
 
 

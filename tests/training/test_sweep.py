@@ -37,6 +37,12 @@ def swept(estimator=None, optimisers=OPTIMISERS, params=STARTS, steps=7, key=KEY
     )
 
 
+@pytest.fixture(scope="module")
+def whole():
+    """An uninterrupted sweep, to compare others with."""
+    return swept()
+
+
 def test_every_run_of_a_sweep_agrees_with_train():
     estimator = dmlmc.delayed_mlmc(LOSS, PLAN)
     options = {"steps": 7, "validation": validation, "evaluate_every": 3, "params_per_seed": True, "progress": False}
@@ -79,20 +85,20 @@ def test_a_diverged_run_has_infinite_loss_and_does_not_affect_the_others(recwarn
     assert not recwarn.list
 
 
-def test_a_sweep_is_watched_stopped_and_resumed(tmp_path):
+def test_a_sweep_is_watched_stopped_and_resumed(tmp_path, whole):
     seen = []
     swept(directory=tmp_path, callback=lambda info: seen.append(info) or info.step == 3)
     assert [info.step for info in seen] == [0, 3]
     assert seen[0].loss.shape == (4,) and seen[0].params.shape == (4, 2)
-    assert_same_run(swept(directory=tmp_path), swept())
+    assert_same_run(swept(directory=tmp_path), whole)
     with pytest.raises(dmlmc.CheckpointError, match="its key or start differs"):
         swept(optimisers={**OPTIMISERS, "Adam": (optax.adam, [0.3])}, directory=tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == [checkpoint.FILE_NAME]
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 100])  # one after the other, with one left over, more than there are
-def test_a_sweep_is_the_same_however_many_runs_are_trained_at_once(at_once):
-    (together, record), (in_turn, other) = (swept(seeds_at_once=given) for given in (None, at_once))
+def test_a_sweep_is_the_same_however_many_runs_are_trained_at_once(whole, at_once):
+    (together, record), (in_turn, other) = whole, swept(seeds_at_once=at_once)
     np.testing.assert_allclose(in_turn, together, rtol=1e-5)
     np.testing.assert_allclose(other.loss, record.loss, rtol=1e-5)
 
