@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/python
 MUTMUT := mutmut==3.8.0
 LOWEST := .venv-lowest
 NOT_LIBRARY := dmlmc/experiments dmlmc/reproduce tests/experiments tests/reproduce tests/test_project.py tests/test_wheel.py tests/test_lab.py
-# If uv is not installed, it goes to .lock-venv.
+# uv installs packages faster than pip does. If it is not there, pip gets it, into .lock-venv.
 GET_UV := command -v uv >/dev/null 2>&1 || { "$(PYTHON)" -m venv .lock-venv && .lock-venv/bin/python -m pip install --quiet uv; }
 UV := PATH="$$PATH:$(CURDIR)/.lock-venv/bin" uv
 LOCK_FLAGS := --extra dev --universal --fork-strategy fewest --no-emit-index-url --no-emit-find-links --no-annotate --no-header
@@ -32,15 +32,14 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "dmlmc needs Python 3.11 or newer, and $(PYTHON) is $$("$(PYTHON)" --version 2>&1); try: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@rm -rf $(VENV)
-	@if command -v uv >/dev/null 2>&1; then \
-	  uv venv --quiet --python "$(PYTHON)" $(VENV) && \
-	  uv pip install --quiet --python $(RUN) -r requirements.lock && \
-	  uv pip install --quiet --python $(RUN) --no-deps --no-build-isolation -e .; \
-	else \
+	@{ $(GET_UV) && \
+	  $(UV) venv --quiet --seed --python "$(PYTHON)" $(VENV) && \
+	  $(UV) pip install --quiet --python $(RUN) -r requirements.lock && \
+	  $(UV) pip install --quiet --python $(RUN) --no-deps --no-build-isolation -e .; } || { \
+	  echo "uv cannot install the packages; pip does, which takes longer"; rm -rf $(VENV) && \
 	  "$(PYTHON)" -m venv $(VENV) && \
 	  $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock && \
-	  $(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
-	fi
+	  $(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; }
 	@$(RUN) -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@
 
@@ -79,8 +78,7 @@ bench: setup  ## measure compile time, seconds and bytes per step, into figures/
 	$(RUN) -m tests.benchmarks --scale $(SCALE)
 
 mutants: setup  ## mutation testing, into tests/MUTANTS.md (installs mutmut into .venv; a second or more for each mutant)
-	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(RUN) -c requirements.lock $(MUTMUT); \
-	else $(RUN) -m pip install --quiet --disable-pip-version-check -c requirements.lock $(MUTMUT); fi
+	@$(RUN) -m pip install --quiet --disable-pip-version-check -c requirements.lock $(MUTMUT)
 	$(FAST_COMPILE) $(RUN) -m tests.mutants
 
 lock:  ## resolve the newest versions into requirements.lock and environment.yml (UPGRADE= adds only what is missing)
