@@ -13,9 +13,10 @@ from jax.sharding import AbstractMesh, Mesh
 
 import dmlmc
 from dmlmc.devices import one_device
+from dmlmc.training.checkpoint import alone
 from dmlmc.training.driver import Driver, checked_settings, mesh_for
 from dmlmc.training.evaluation import Start
-from dmlmc.training.program import Program
+from dmlmc.training.program import PRINTED, Program
 from dmlmc.training.store import Store
 from tests.helpers.runs import HALVING, KEYS, PLAN, QUADRATIC, assert_same_run, halved
 
@@ -123,6 +124,19 @@ def driver(start, **options):
     starts = start._replace(params=jnp.ones((4, 3)))
     made = settings(start.step, 23, **options)
     return Driver(dmlmc.delayed_mlmc(QUADRATIC, PLAN), optax.sgd(0.1), starts, KEYS, made, one_device())
+
+
+def test_the_program_gets_the_number_of_seeds_to_train_at_once():
+    alike, fewer = (driver(Start(None), seeds_at_once=count).program.fingerprints() for count in (None, 1))
+    assert alike[PRINTED[0]] != fewer[PRINTED[0]]
+
+
+def test_the_store_gets_the_name_of_the_function_and_the_directory_is_one_run_s(tmp_path):
+    halved(10, directory=tmp_path)
+    with pytest.raises(ValueError, match=r"^train: steps must be at least 10, where the run"):
+        halved(6, directory=tmp_path)
+    with alone(tmp_path), pytest.raises(dmlmc.CheckpointError, match="another run is at work"):
+        halved(10, directory=tmp_path)
 
 
 def test_costs_are_those_of_the_plan_from_step_0():
