@@ -60,7 +60,8 @@ of messages. The commit is the one that last changed the module when its mutants
 rates, training/divergence and training/record a mutant had the fastest of its tests, three to ten seconds of them
 (`MUTANT_SECONDS`), and survivors for which a test was added then had that test. So a slower test may kill some that
 survived.
-The row "all" adds up rows of different commits, so it is no score of today's code.
+Rows were run at different times. The row "all" is the score of today's code if no module has changed since the commit
+in its row.
 
 """
 
